@@ -631,9 +631,9 @@ LOADED_BY_SESSION = (
     "providers.matching providers.pieces providers.provider_pool providers.registry "
     "providers.spending session session.core session.options session.parts storage "
     "storage.appending storage.archive storage.backends storage.changes storage.contents "
-    "storage.conversations storage.deposits storage.details storage.home storage.indexing "
-    "storage.inspection storage.interfaces storage.lines storage.mounts storage.resolving "
-    "storage.search storage.texts storage.threads storage.transfer storage.uploads"
+    "storage.conversations storage.deposits storage.details storage.families storage.home "
+    "storage.indexing storage.inspection storage.interfaces storage.lines storage.mounts "
+    "storage.resolving storage.search storage.texts storage.threads storage.transfer storage.uploads"
 )
 OPENING_SESSION = """
 async def open_and_close() -> None:

@@ -88,6 +88,35 @@ async def test_a_fork_ends_with_the_message_that_is_named(served: Served) -> Non
     )
 
 
+async def test_a_family_is_shown_with_the_places_where_its_conversations_part(
+    served: Served,
+) -> None:
+    async with served.http() as client:
+        identity, stranger = await converse(client, "Stranger", "Hello")
+        messages = (await client.get(f"/api/conversations/{identity}")).json()["messages"]
+        at = messages[0]["identity"]
+        order = {"conversation": identity, "fork_at": at}
+        forks = []
+        for _ in range(2):
+            run = (await client.post("/api/runs", json=order)).json()
+            await client.get(f"/api/runs/{run['id']}/events")
+            forks.append(run["conversation"])
+            order = {"conversation": run["conversation"], "fork_at": at}
+        family = (await client.get(f"/api/conversations/{forks[1]}/family")).json()
+        alone = (await client.get(f"/api/conversations/{stranger}/family")).json()
+        wrong = [
+            (await client.get(f"/api/conversations/{one}/family")).status_code
+            for one in ("unknown", identity[:6], "-1")
+        ]
+    whole = [identity, *forks]
+    assert (family["root"], family["siblings"]) == (identity, {at: whole})
+    assert [one["id"] for one in family["conversations"]] == whole
+    last = family["conversations"][-1]
+    assert (last["parent"], last["at"], last["at_index"]) == (identity, at, 0)
+    assert ([one["id"] for one in alone["conversations"]], alone["siblings"]) == ([stranger], {})
+    assert wrong == [404, 404, 404]
+
+
 async def test_names_and_tags_are_changed(served: Served) -> None:
     async with served.http() as client:
         (identity,) = await converse(client, "Hello")

@@ -30,6 +30,7 @@ from vibe_llms.storage.descriptions import (
     describe_head,
     encode_conversation,
 )
+from vibe_llms.storage.families import describe_family
 
 _Name = Annotated[str, Meta(max_length=1000)]
 _Tag = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -119,6 +120,14 @@ async def show_conversation(_: ServerCore, exchange: HttpExchange, space: UserSp
     restored = await space.archive.restore(exchange.argument)
     exchange.conversation = exchange.argument
     await exchange.reply(encode_conversation(restored))
+
+
+async def show_family(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
+    """Show all forks of the conversation that this one was forked from, and where they part."""
+    relatives = await space.archive.survey_family(exchange.argument)
+    exchange.conversation = exchange.argument
+    family = describe_family(exchange.argument, relatives)
+    await exchange.reply(msgspec.json.encode(family))
 
 
 async def fork_conversation(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:

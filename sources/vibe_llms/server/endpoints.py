@@ -34,6 +34,7 @@ from vibe_llms.server.api_conversations import (
     remove_conversation,
     search_messages,
     show_conversation,
+    show_family,
 )
 from vibe_llms.server.api_files import (
     FileList,
@@ -153,6 +154,7 @@ from vibe_llms.storage.descriptions import (
     Fork,
     MessagePage,
 )
+from vibe_llms.storage.families import FamilyView
 from vibe_llms.storage.interfaces import UploadedFile
 
 #: A reply in another API's format, which is documented there.
@@ -211,6 +213,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     },
     "/api/conversations/{conversation}/context": {
         "GET": UserEndpoint(handler=show_context, headers=_KEY, reply=ContextDescription)
+    },
+    "/api/conversations/{conversation}/family": {
+        "GET": UserEndpoint(handler=show_family, reply=FamilyView)
     },
     "/api/conversations/{conversation}/fork": {
         "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)

@@ -54,6 +54,7 @@ from vibe_llms.storage.interfaces import (
     Appended,
     Details,
     Finding,
+    Relative,
     Report,
     Restored,
     Summary,
@@ -202,6 +203,12 @@ class DirectoryArchive:
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
         """Return the number of conversations that `survey` lists without a limit."""
         return await self._in_thread(self.count_now, tag, superseded)
+
+    async def survey_family(self, identity: str) -> Sequence[Relative]:
+        """Return all conversations that were forked from the same one, oldest first."""
+        family = await self._in_thread(self.survey_family_now, identity)
+        self._verify_later()
+        return family
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
@@ -469,6 +476,10 @@ class DirectoryArchive:
     def count_now(self, tag: str = "", superseded: bool = False) -> int:
         """See `count`."""
         return self._ask(lambda index: index.count(tag=tag, superseded=superseded))
+
+    def survey_family_now(self, identity: str) -> Sequence[Relative]:
+        """See `survey_family`."""
+        return self._ask(lambda index: index.survey_family(identity))
 
     def search_now(self, text: str, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """See `search`."""

@@ -28,6 +28,7 @@ from vibe_llms.storage.changes import slot_of
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import ConversationFolder
 from vibe_llms.storage.details import read_details
+from vibe_llms.storage.interfaces import Origin
 from vibe_llms.storage.lines import Line, LineReader
 from vibe_llms.storage.texts import spread, text_of, title_of
 
@@ -165,8 +166,8 @@ class Indexer:
         columns, problem = dict(_NO_DETAILS), ""
         try:
             with open_lines(self._conversations / found.identity) as lines:
-                progress, messages = self._read_lines(progress, lines)
-            columns, problem = self._read_details(found.identity)
+                columns, problem = self._read_details(found.identity)
+                progress, messages = self._read_lines(progress, lines, _read_origin(columns))
         except OSError as error:
             problem = _describe(error)
         columns["identity"] = found.identity
@@ -196,15 +197,20 @@ class Indexer:
 
     def _load_progress(self, identity: str) -> _Progress:
         row = self._database.execute(
-            "select key, title, messages, size, last_offset, last_hash, updated from conversations "
-            "where identity = ?",
+            "select key, title, messages, size, last_offset, last_hash, updated, shared "
+            "from conversations where identity = ?",
             (identity,),
         ).fetchone()
         return _Progress(*row) if row is not None else _Progress()
 
-    def _read_lines(self, progress: _Progress, file: int) -> tuple[_Progress, list[Message]]:
-        """Return the messages from the file's position on, and the updated progress."""
-        title = progress.title
+    def _read_lines(
+        self, progress: _Progress, file: int, origin: str = ""
+    ) -> tuple[_Progress, list[Message]]:
+        """Return the messages from the file's position on, and the updated progress.
+
+        `origin` is the last message of the conversation that a new fork was made from.
+        """
+        title, shared = progress.title, progress.shared
         messages: list[Message] = []
         longest = self._contents.settings.line_bytes
         last: Line | None = None
@@ -218,6 +224,8 @@ class Indexer:
             if not title and isinstance(canister, UserCanister):
                 title = title_of(text)
             messages.append((progress.size + line.offset, spread(text)))
+            if origin and canister.identity == origin:
+                shared = len(messages)
         if last is None:
             return progress, messages
         start = progress.size + last.offset
@@ -228,6 +236,7 @@ class Indexer:
             start + last.size + 1,
             start,
             _hash(last.data or b""),
+            shared=shared,
         ), messages
 
     def _change(self, key: int, **columns: Column) -> None:
@@ -327,6 +336,7 @@ class _Progress(Struct, frozen=True):
     last_offset: int = 0
     last_hash: bytes = b""
     updated: int = 0
+    shared: int = 0
 
 
 class _Read(Struct, frozen=True):
@@ -344,10 +354,21 @@ def _columns_of(found: FoundConversation, progress: _Progress, problem: str) -> 
         "size": progress.size,
         "last_offset": progress.last_offset,
         "last_hash": progress.last_hash,
+        "shared": progress.shared,
         "problem": problem,
         "look": b"" if problem else encode_fingerprint(found.fingerprint),
         "inode": found.inode,
     }
+
+
+def _read_origin(columns: Mapping[str, Column]) -> str:
+    """Return the last message that a fork took over, or an empty string."""
+    origin = columns["origin"]
+    return (
+        msgspec.json.decode(origin, type=Origin).canister
+        if isinstance(origin, str) and origin
+        else ""
+    )
 
 
 def encode_fingerprint(fingerprint: Fingerprint) -> bytes:

@@ -100,6 +100,16 @@ class Summary(Struct, frozen=True):
         return self.name or self.opening
 
 
+class Relative(Struct, frozen=True):
+    """A conversation of a family, and the number of messages that it took over when it was forked.
+
+    `shared` is 0 if it is not a fork.
+    """
+
+    summary: Summary
+    shared: int = 0
+
+
 class Finding(Struct, frozen=True):
     """A message that matches a search. `excerpt` marks the words with `[` and `]`.
 
@@ -285,6 +295,13 @@ class Archive(ContentArchive, Protocol):
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
         """Return the number of conversations that `survey` lists without a limit."""
+        ...
+
+    async def survey_family(self, identity: str) -> Sequence[Relative]:
+        """Return all conversations that were forked from the same one, oldest first.
+
+        A deleted conversation parts a family. Raises `ConversationNotFound`.
+        """
         ...
 
     async def search(

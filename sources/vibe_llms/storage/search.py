@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -48,6 +48,7 @@ from vibe_llms.storage.changes import (
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import is_conversation_identity
 from vibe_llms.storage.details import METADATA
+from vibe_llms.storage.families import find_family
 from vibe_llms.storage.indexing import (
     Fingerprint,
     FoundConversation,
@@ -57,7 +58,7 @@ from vibe_llms.storage.indexing import (
     open_lines,
     text_of_all,
 )
-from vibe_llms.storage.interfaces import Finding, Origin, Report, Summary, ignore
+from vibe_llms.storage.interfaces import Finding, Origin, Relative, Report, Summary, ignore
 from vibe_llms.storage.lines import LineReader
 from vibe_llms.storage.texts import excerpt_of, spread, words_of
 
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Increase when the tables change. An index of another version is rebuilt.
-_VERSION = 7
+_VERSION = 8
 _TAGS = msgspec.json.Decoder(tuple[str, ...])
 _ORIGIN = msgspec.json.Decoder(Origin)
 #: Seconds until all files are checked again, because other programs may have changed some.
@@ -81,6 +82,9 @@ _MANY_SLOTS = 500
 #: Number of changed slots up to which a change is noted in memory only.
 _FEW_SLOTS = 50
 
+_SUMMARY = (
+    "identity, name, title, created, updated, model, tags, origin, messages, problem, superseded_by"
+)
 _PLACE = "select updated, created, identity from conversations where identity = :after"
 #: Prefix of the folder names of deleted conversations. The next process that sees one removes it.
 DOOMED = f"{TEMPORARY}gone-"
@@ -96,7 +100,7 @@ create table state (name text primary key, value blob) without rowid;
 create table conversations (
     key integer primary key autoincrement, identity text unique not null, name text not null,
     title text not null, created text not null, updated integer not null, model text not null,
-    tags text not null, origin text not null, messages integer not null,
+    tags text not null, origin text not null, shared integer not null, messages integer not null,
     size integer not null, last_offset integer not null, last_hash blob not null,
     problem text not null, superseded_by text not null,
     slot integer not null, look blob not null, inode integer not null);
@@ -104,6 +108,7 @@ create index conversations_slot on conversations (slot);
 create index conversations_unread on conversations (identity) where look = x'';
 create index conversations_updated on conversations (updated, created, identity);
 create index conversations_name on conversations (name);
+create index conversations_origin on conversations (identity, origin) where origin <> '';
 create view listed as select *, superseded_by <> '' and exists (
     select 1 from conversations o where o.identity = c.superseded_by) as hidden
     from conversations c;
@@ -226,6 +231,10 @@ class Index:
         """Return the number of conversations."""
         values = {"every": superseded, "tag": repair_text(tag)}
         return self._answer(lambda: self._count(values))
+
+    def survey_family(self, identity: str) -> Sequence[Relative]:
+        """Return all conversations that were forked from the same one, oldest first."""
+        return self._answer(lambda: self._survey_family(repair_text(identity)))
 
     def search(self, text: str, *, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """Return the messages that contain all words of a text, best match first."""
@@ -539,27 +548,28 @@ class Index:
         if values["after"] and not database.execute(_PLACE, values).fetchone():
             raise ConversationNotFound(f"conversation {values['after']} not found")
         selected = database.execute(
-            "select identity, name, title, created, updated, model, tags, origin, messages, "  # noqa: S608  (the condition is ours)
-            f"problem, superseded_by, look from listed where {_describe_wanted(values)} "
+            f"select {_SUMMARY}, look from listed where {_describe_wanted(values)} "  # noqa: S608  (the condition is ours)
             "order by updated desc, created desc, identity desc limit :limit",
             values,
         )
         rows = selected.fetchall()
         self._shown = {identity: fingerprint for identity, *_, fingerprint in rows}
-        return [
-            Summary(
-                identity,
-                name,
-                title,
-                datetime.fromisoformat(created),
-                time_of(updated),
-                model,
-                () if tags == "[]" else _TAGS.decode(tags),
-                _ORIGIN.decode(origin) if origin else None,
-                *rest,
-            )
-            for identity, name, title, created, updated, model, tags, origin, *rest, _ in rows
-        ]
+        return [_summarize(*row) for *row, _ in rows]
+
+    def _survey_family(self, identity: str) -> Sequence[Relative]:
+        database = self._access()
+        forks = database.execute("select identity, origin from conversations where origin <> ''")
+        parents = {fork: _ORIGIN.decode(origin).conversation for fork, origin in forks}
+        family = msgspec.json.encode([*find_family(identity, parents)]).decode()
+        rows = database.execute(
+            f"select {_SUMMARY}, shared, look from conversations "  # noqa: S608  (the columns are ours)
+            "where identity in (select value from json_each(?)) order by created, identity",
+            (family,),
+        ).fetchall()
+        self._shown = {identity: fingerprint for identity, *_, fingerprint in rows}
+        if identity not in self._shown:
+            raise ConversationNotFound(f"conversation {identity} not found")
+        return [Relative(_summarize(*row), shared) for *row, shared, _ in rows]
 
     def _count(self, values: Mapping[str, object]) -> int:
         wanted = _describe_wanted(values)
@@ -663,6 +673,31 @@ def _describe_wanted(values: Mapping[str, object]) -> str:
         f"(updated, created, identity) < ({_PLACE})": values.get("after"),
     }
     return " and ".join([one for one, needed in conditions.items() if needed] or ["true"])
+
+
+def _summarize(
+    identity: str,
+    name: str,
+    title: str,
+    created: str,
+    updated: int,
+    model: str,
+    tags: str,
+    origin: str,
+    *rest: Any,
+) -> Summary:
+    """Return the summary in a row with the columns `_SUMMARY`."""
+    return Summary(
+        identity,
+        name,
+        title,
+        datetime.fromisoformat(created),
+        time_of(updated),
+        model,
+        () if tags == "[]" else _TAGS.decode(tags),
+        _ORIGIN.decode(origin) if origin else None,
+        *rest,
+    )
 
 
 def _place_of(status: os.stat_result) -> tuple[int, int]:

@@ -37,11 +37,13 @@ from vibe_llms.storage.details import (
     encode_details,
     parse_tree,
 )
+from vibe_llms.storage.families import find_family
 from vibe_llms.storage.interfaces import (
     FORMAT,
     Details,
     Finding,
     Origin,
+    Relative,
     Restored,
     Summary,
     UploadedFile,
@@ -296,6 +298,18 @@ class PostgresArchive:
             {"owner": self.user, "tag": clean_text(tag)},
         )
         return int(number)
+
+    async def survey_family(self, identity: str) -> Sequence[Relative]:
+        """Return all conversations that were forked from the same one, oldest first."""
+        values: dict[str, Any] = {"owner": self.user}
+        forks = await self.database.fetch(self.user, statements.FORKS, values)
+        values["family"] = sorted(find_family(clean_text(identity), dict(forks)))
+        question = f"{statements.SUMMARY} and identity = any(%(family)s) {statements.OLDEST}"
+        found = [_summarize(*row) for row in await self.database.fetch(self.user, question, values)]
+        if identity not in {one.identity for one in found}:
+            raise _not_found(identity)
+        shared = dict(await self.database.fetch(self.user, statements.SHARED, values))
+        return [Relative(one, shared.get(one.identity, 0)) for one in found]
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False

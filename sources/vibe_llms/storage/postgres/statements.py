@@ -177,6 +177,22 @@ IS_LISTED = """
     where o.owner = c.owner and o.identity = c.superseded_by) is null)
 """
 NEWEST = "order by updated desc, created desc, identity desc"
+OLDEST = "order by created, identity"
+#: Forks and their parents.
+FORKS = """
+select identity, origin[1] from vibe.conversations
+where owner = %(owner)s and origin is not null
+"""
+#: Number of messages that each fork of a family took over.
+SHARED = f"""
+select c.identity, common.last + 1
+from vibe.conversations c
+cross join lateral (
+    select max(m.position) as last from {MESSAGES}
+    where p.owner = c.owner and p.conversation = c.identity and m.identity = c.origin[2]
+) common
+where c.owner = %(owner)s and c.identity = any(%(family)s) and common.last is not null
+"""
 TIMES = """
 select updated, created from vibe.conversations
 where owner = %(owner)s and identity = %(conversation)s

@@ -14,7 +14,7 @@ from vibe_llms.messages.canisters import (
     role_of,
 )
 from vibe_llms.messages.contents import TextualContent
-from vibe_llms.storage.interfaces import Finding, Summary
+from vibe_llms.storage.interfaces import Finding, Origin, Summary
 from vibe_llms.testing.archives.opened import RIVALS, Archives, Check, produce_details, refuses, say
 from vibe_llms.testing.limits import require
 
@@ -113,6 +113,29 @@ async def _check_superseded_is_hidden(archives: Archives) -> None:
     )
     await archives.one.revise(old, superseded_by="")
     require((await archives.one.restore(old)).details.superseded_by == "", "it stays superseded")
+
+
+async def _check_families_are_found(archives: Archives) -> None:
+    one, two, _ = said = say("one", "two", "three")
+    first, other = await archives.begin(*said), await archives.begin(*said)
+    for parent, child, last in ((first, "a", two), ("a", "b", one), (other, "c", one)):
+        details = produce_details(forked_from=Origin(parent, last.identity))
+        await archives.one.fork(parent, child, details, at=last.identity)
+    empty = produce_details(forked_from=Origin("b"))
+    await archives.one.create("d", empty, ())
+    await archives.other.append("a", say("more"), after=two.identity)
+    for member in (first, "a", "b", "d"):
+        found = await archives.other.survey_family(member)
+        described = [(each.summary.identity, each.shared, each.summary.messages) for each in found]
+        wanted = [(first, 0, 3), ("a", 2, 3), ("b", 1, 1), ("d", 0, 0)]
+        require(described == wanted, f"the family of {member} is {described}")
+    await archives.other.remove("a")
+    found = await archives.one.survey_family("d")
+    require([each.summary.identity for each in found] == ["b", "d"], "a family without its first")
+    for unknown in ("a", "unknown", "", "../etc", "\0"):
+        await refuses(
+            archives.one.survey_family(unknown), ConversationNotFound, f"a family of {unknown!r}"
+        )
 
 
 async def _check_texts_mean_conversations(archives: Archives) -> None:
@@ -285,6 +308,7 @@ CHECKS: Sequence[Check] = (
     _check_details_change,
     _check_lists,
     _check_superseded_is_hidden,
+    _check_families_are_found,
     _check_texts_mean_conversations,
     _check_texts_of_any_script_mean_conversations,
     _check_words_are_found,
