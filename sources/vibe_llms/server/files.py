@@ -178,19 +178,25 @@ async def keep_file(
         identity: The id of the file, if it is not the hash of its bytes.
         seconds: The time after which the file is deleted.
     """
-    if not data:
-        raise Rejected("the file is empty", code="empty_file", param="file")
-    if kind in _UNKNOWN_TYPES or not TYPE.fullmatch(kind):
-        try:
-            kind = await offload(len(data) > LOOP_BYTES, detect_type, data, name)
-        except AttachmentUnreadable:
-            kind = UNKNOWN_TYPE
+    kind = await detect_kind(data, name, kind)
     expires = None
     if seconds is not None:
         expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     return await space.archive.upload(
         data, name, kind, identity=identity, purpose=purpose, expires=expires
     )
+
+
+async def detect_kind(data: bytes, name: str, kind: str) -> str:
+    """Return the type of a file: the client's, or that of its bytes and name if it is unknown."""
+    if not data:
+        raise Rejected("the file is empty", code="empty_file", param="file")
+    if kind in _UNKNOWN_TYPES or not TYPE.fullmatch(kind):
+        try:
+            return await offload(len(data) > LOOP_BYTES, detect_type, data, name)
+        except AttachmentUnreadable:
+            return UNKNOWN_TYPE
+    return kind
 
 
 async def load_file(space: UserSpace, file: UploadedFile, reference: str) -> bytes:
