@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.cli.command import Outcome, invoke
 from tests.cli.terminal import Terminal
 from tests.documents.making import make_pdf
+from vibe_llms.opening import open_session
 
 
 @pytest.fixture
@@ -98,6 +100,25 @@ def test_removing_a_collection_keeps_its_files(folder: Path) -> None:
     assert index("rm", "papers", "-y").status == 0
     assert index("list", "--json").json == []
     assert (folder / "harbour.pdf").exists()
+
+
+def test_uploaded_files_are_a_collection_too() -> None:
+    async def upload() -> None:
+        async with open_session() as session:
+            catalog = session.access_documents().catalog
+            await catalog.upload("web", b"The blue ferry leaves at noon.", "a.txt", "text/plain")
+            await catalog.upload("web", b"%PDF-1.7 broken", "b.pdf", "application/pdf")
+
+    asyncio.run(upload())
+    assert "noon" in invoke("ask", "--docs", "web", "blue ferry", "--dry-run").output
+    added = index("add", "web")
+    assert (added.output, "not read: b.pdf" in added.errors) == ("web: 1 unchanged\n", True)
+    assert index("list").output == "web  1 files, 1 not read  uploaded\n"
+    (listed,) = index("list", "--json").json
+    assert [one["path"] for one in listed["files"]] == ["a.txt", "b.pdf"]
+    assert listed == index("status", "web", "--json").json
+    assert index("rm", "web", "-y").status == 0
+    assert index("list", "--json").json == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator
@@ -78,6 +79,14 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /api/conversations/{conversation}/fork": (Case(body={}), Case(body={"at": ID})),
     "GET /api/conversations/{conversation}/messages": (Case(), Case({"around": ID})),
     "GET /api/conversations/{conversation}/recalled": (Case(),),
+    "GET /api/documents": (Case(),),
+    "POST /api/documents": (Case({"collection": "mine", "name": "a"}, data=b"mine"),),
+    "GET /api/documents/search": (Case({"text": MARK}), Case({"text": "x", "collection": ID})),
+    "GET /api/documents/{collection}": (Case(),),
+    "DELETE /api/documents/{collection}": (Case(),),
+    "POST /api/documents/{collection}/index": (Case(),),
+    "GET /api/documents/{collection}/{document}": (Case(),),
+    "DELETE /api/documents/{collection}/{document}": (Case(),),
     "GET /api/files": AFTER,
     "POST /api/files": (Case(data=b"mine"),),
     "GET /api/files/{file}": (Case(),),
@@ -97,6 +106,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case(body={"prompt": "x", "conversation": ID, "fork_at": ID}),
         Case(body={"prompt": "x", "conversation": ID, "fork_at": ""}),
         Case(body={"prompt": "x", "files": [ID]}),
+        Case(body={"prompt": "x", "collections": [ID]}),
         Case(body={"prompt": "x", "model": ID}),
     ),
     "GET /api/runs/{run}": (Case(),),
@@ -185,6 +195,10 @@ class Victim(Struct, frozen=True):
         other = (await http.post("/v1/files", files=form)).json()
         bucket = (await http.get("/v1/bucket")).json()["bucket"]
         put = await http.put(f"/v1/files/{bucket}/{MARK}.txt", files=form)
+        query = {"collection": f"{MARK}-papers", "name": f"{MARK}.txt"}
+        document = await http.post("/api/documents", params=query, content=b"mine")
+        while (await http.get(f"/api/documents/{MARK}-papers")).json()["collection"]["indexing"]:
+            await asyncio.sleep(0.02)
         shown = (await http.get(f"/api/conversations/{run['conversation']}")).json()
         message = shown["messages"][0]
         call = (await http.get(f"/api/runs/{run['id']}")).json()["approvals"][0]
@@ -208,6 +222,8 @@ class Victim(Struct, frozen=True):
                 "file": file["id"],
                 "uploaded file": other["id"],
                 "file in a bucket": put.json()["url"],
+                "collection": f"{MARK}-papers",
+                "document": document.json()["id"],
                 "path in a bucket": put.json()["url"].removeprefix("files/dial-"),
             },
         )
@@ -215,6 +231,7 @@ class Victim(Struct, frozen=True):
     async def survey(self) -> list[Any]:
         """All that the user has."""
         paths = ("runs", "conversations", "memory", "files", f"runs/{self.run}", "sessions")
+        paths = (*paths, "documents", f"documents/{MARK}-papers")
         found = [(await self.http.get(f"/api/{path}")).json() for path in paths]
         response = self.identifiers["response"]
         others = [f"/v1/responses/{response}", "/v1/files"]

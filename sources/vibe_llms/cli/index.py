@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
+from vibe_llms.base.exceptions import CollectionNotFound
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.progress import Waiting
@@ -19,7 +20,8 @@ from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import follow_links_option, json_option, yes_option
 from vibe_llms.cli.terminal import BOLD, DIM, note, one_line, shown, styled, write, write_json
-from vibe_llms.documents.collections import Collection
+from vibe_llms.documents.catalog import CatalogCollection
+from vibe_llms.documents.collections import Collection, CollectionFile
 from vibe_llms.documents.core import Documents
 from vibe_llms.documents.store import Refreshed
 from vibe_llms.opening import open_session
@@ -94,7 +96,11 @@ async def refresh(documents: Documents, name: str, *, quiet: bool = False) -> Re
             waiting.show(one_line(words))
 
     try:
-        return await documents.store.refresh(name, documents.reader, report)
+        try:
+            return await documents.store.refresh(name, documents.reader, report)
+        except CollectionNotFound:
+            # It may consist of uploaded files.
+            return await documents.refresh(name, report, failed=True)
     except asyncio.CancelledError:
         waiting.clear()
         note(f"interrupted; the files read so far are kept. Continue: vibe-llms index add {name}")
@@ -108,14 +114,15 @@ async def refresh(documents: Documents, name: str, *, quiet: bool = False) -> Re
 @_with_documents
 async def list_collections(documents: Documents, as_json: bool) -> None:
     """List the collections."""
-    found = await documents.store.survey_collections()
+    uploaded = [_convert(one) for one in await documents.catalog.survey() if one.own]
+    found = [*await documents.store.survey_collections(), *uploaded]
     if as_json:
         write_json(json.dumps([_describe(one) for one in found], ensure_ascii=False))
         return
     for one in found:
         unread = sum(bool(file.problem) for file in one.files)
         size = f"{len(one.files) - unread:,} files" + (f", {unread:,} not read" if unread else "")
-        paths = ", ".join(one.paths)
+        paths = ", ".join(one.paths) or "uploaded"
         write(sys.stdout, f"{styled(shown(one.name), BOLD)}  {size}  {styled(shown(paths), DIM)}\n")
     if not found:
         note("no collections; make one: vibe-llms index add NAME PATH")
@@ -127,7 +134,7 @@ async def list_collections(documents: Documents, as_json: bool) -> None:
 @_with_documents
 async def status(documents: Documents, name: str, as_json: bool) -> None:
     """Show the files of a collection, and why some cannot be read."""
-    collection = await documents.store.access_collection(name)
+    collection = await _access(documents, name)
     if as_json:
         write_json(json.dumps(_describe(collection), ensure_ascii=False))
         return
@@ -141,17 +148,39 @@ async def status(documents: Documents, name: str, as_json: bool) -> None:
 @yes_option
 @_with_documents
 async def remove(documents: Documents, name: str, yes: bool) -> int:
-    """Remove a collection. Its files stay."""
-    collection = await documents.store.access_collection(name)
+    """Remove a collection. Its files stay, except those that were uploaded."""
+    collection = await _access(documents, name)
     question = f"Remove the collection {name} of {len(collection.files):,} files?"
+    if not collection.paths:
+        question = f"Delete the {len(collection.files):,} uploaded files of the collection {name}?"
     if not confirm(question, yes=yes, about=collection.paths):
         return 1
-    await documents.store.remove_collection(name)
+    if collection.paths:
+        await documents.store.remove_collection(name)
+    else:
+        uploaded = await documents.catalog.access(name)
+        await documents.catalog.remove(name, [one.id for one in uploaded.documents])
     note(f"removed {name}")
     return 0
 
 
 COMMANDS: dict[str, click.Command] = {"index": index}
+
+
+async def _access(documents: Documents, name: str) -> Collection:
+    """Return a collection of files and folders, or one of uploaded files, which has no paths."""
+    try:
+        return await documents.store.access_collection(name)
+    except CollectionNotFound:
+        return _convert(await documents.catalog.access(name))
+
+
+def _convert(uploaded: CatalogCollection) -> Collection:
+    files = [
+        CollectionFile(one.name, one.size, hash=one.hash, problem=one.problem)
+        for one in uploaded.documents
+    ]
+    return Collection(uploaded.name, files=tuple(files))
 
 
 def _report(name: str, done: Refreshed) -> None:

@@ -75,6 +75,11 @@ class Collections:
     def access(self, name: str) -> Collection:
         """Return a collection, or raise `CollectionNotFound`."""
         definition = self._read_definition(name)
+        files = tuple(self.survey_files(name))
+        return Collection(name, definition.paths, files, definition.follow_links)
+
+    def survey_files(self, name: str) -> Sequence[CollectionFile]:
+        """Return the stored states of a collection's files, by path."""
         rows = self._database.read(
             lambda database: database.execute(
                 "select path, size, modified, hash, problem from files "
@@ -82,8 +87,7 @@ class Collections:
                 [name],
             ).fetchall()
         )
-        files = tuple(CollectionFile(*row) for row in rows)
-        return Collection(name, definition.paths, files, definition.follow_links)
+        return [CollectionFile(*row) for row in rows]
 
     def add(self, name: str, paths: Iterable[Path], *, follow_links: bool = False) -> None:
         """Add paths to a collection, and create it if necessary. Nothing is read yet.
@@ -91,11 +95,7 @@ class Collections:
         With `follow_links`, links in its folders are followed from now on. Without paths, the
         collection must exist.
         """
-        if not _NAME.fullmatch(name):
-            raise RequestError(
-                f"{name!r} is not a valid name of a collection: use up to 64 letters, digits, '.', "
-                "'_', and '-', with a letter or digit first"
-            )
+        check_name(name)
         added = [os.path.abspath(path.expanduser()) for path in paths]
         for path in added:
             if repair_text(path) != path:
@@ -191,6 +191,15 @@ class _Definition(Struct, frozen=True, omit_defaults=True, rename="kebab"):
 
 # msgspec 0.22 crashes if two threads use a type for the first time at once, so use it here first.
 msgspec.json.Decoder(_Definition)
+
+
+def check_name(name: str) -> None:
+    """Raise `RequestError` if a collection cannot have a name."""
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"{name!r} is not a valid name of a collection: use up to 64 letters, digits, '.', "
+            "'_', and '-', with a letter or digit first"
+        )
 
 
 def survey_files(

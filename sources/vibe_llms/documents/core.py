@@ -7,8 +7,7 @@ file, so that no file is read or indexed twice.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -17,6 +16,7 @@ from vibe_llms.base.configuration import Configuration
 from vibe_llms.base.exceptions import DocumentUnreadable, RequestError
 from vibe_llms.conversations.attachments import produce_document
 from vibe_llms.conversations.document_texts import DocumentText
+from vibe_llms.documents.catalog import Catalog
 from vibe_llms.documents.extracts import (
     describe_places,
     describe_size,
@@ -25,13 +25,14 @@ from vibe_llms.documents.extracts import (
 )
 from vibe_llms.documents.index import CHARACTERS, hash_document
 from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.documents.store import DocumentStore, produce_store
+from vibe_llms.documents.store import DocumentStore, Refreshed, produce_store
 from vibe_llms.documents.web import fetch
 from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.messages.contents import FileContent, Reference, TextualContent, hash_bytes
 from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.interfaces import Loader, refuse_loading
 from vibe_llms.providers.provider_pool import Providers
+from vibe_llms.storage.interfaces import ContentArchive
 
 #: Maximum number of documents named in an error.
 _NAMED = 20
@@ -78,7 +79,9 @@ class _Reading:
 class Documents:
     """Documents of one user. Closing this object closes the store and the reader.
 
-    Collections come from `library`, which its owner closes, or else from the store.
+    Collections come from `library`, which its owner closes, or else from the store, and from the
+    files that the user has uploaded to the `archive`. Of the library's, only those `offered` can be
+    used, if not None.
     """
 
     def __init__(
@@ -88,9 +91,12 @@ class Documents:
         reader: DocumentReader,
         tracer: Tracer = Tracer(),
         library: DocumentStore | None = None,
+        archive: ContentArchive | None = None,
+        offered: Container[str] | None = None,
     ) -> None:
         self.store = store
-        self._library = library or store
+        self.catalog = Catalog(library or store, store, archive, offered)
+        self._load = refuse_loading if archive is None else archive.load_all
         self.reader = reader
         self._configuration = configuration
         self._tracer = tracer
@@ -105,6 +111,19 @@ class Documents:
         Raises `DocumentUnreadable` with the reason, or `PackageMissing` with the command.
         """
         return (await self._read(document, load))[1]
+
+    async def refresh(
+        self,
+        collection: str,
+        progress: Callable[[int, int, str], None] = lambda *_: None,
+        *,
+        failed: bool = False,
+    ) -> Refreshed:
+        """Read the waiting files of a collection of uploads; see `Catalog.refresh`."""
+        return await self.catalog.refresh(collection, self._read_upload, progress, failed=failed)
+
+    async def _read_upload(self, document: FileContent) -> DocumentText:
+        return await self.read(document, self._load)
 
     async def fetch(self, url: str) -> DocumentCanister:
         """Return a document from a web address: the main text of a page, or the file there.
@@ -232,11 +251,13 @@ class Documents:
         """Return all documents by name. Files of collections are named by their path in it."""
         found: dict[str, _Document] = dict(attached.files)
         for collection in attached.collections:
-            known = await self._library.access_collection(collection)
-            for file in known.files:
-                if file.hash:
-                    name = _name_file(file.path, known.paths)
-                    found[choose_name(name, found)] = _Text(self._library, file.hash)
+            known = await self.catalog.access(collection)
+            if known.count("waiting"):
+                await self.refresh(collection)
+                known = await self.catalog.access(collection)
+            for one in known.documents:
+                if one.hash:
+                    found[choose_name(one.name, found)] = _Text(known.store, one.hash)
         return found
 
     async def _find(
@@ -327,24 +348,21 @@ def _access(documents: Mapping[str, _Document], source: str) -> _Document:
     return documents[source]
 
 
-def _name_file(path: str, roots: Sequence[str]) -> str:
-    """Return a file's path within a folder of the collection, or its name."""
-    for root in roots:
-        if path.startswith(root + os.sep):
-            return os.path.relpath(path, root)
-    return os.path.basename(path)
-
-
 def produce_documents(
     configuration: Configuration,
     notify: Callable[[str], None],
     providers: Providers | None = None,
     tracer: Tracer = Tracer(),
     library: DocumentStore | None = None,
+    archive: ContentArchive | None = None,
+    offered: Container[str] | None = None,
 ) -> Documents:
     """Return the documents of a configuration's user. Nothing is opened before its first use.
 
-    `providers` come from the session, for an embedder. Collections come from `library`, if given.
+    `providers` come from the session, for an embedder. Collections come from `library`, if given,
+    of which only those `offered` can be used, if not None, and from the files that the user has
+    uploaded to the `archive`.
     """
     store = produce_store(configuration, providers=providers, notify=notify)
-    return Documents(configuration, store, DocumentReader(configuration), tracer, library)
+    reader = DocumentReader(configuration)
+    return Documents(configuration, store, reader, tracer, library, archive, offered)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -178,6 +178,24 @@ class DocumentStore:
     async def remove_collection(self, name: str) -> None:
         """Remove a collection. Its files stay."""
         await asyncio.to_thread(self._collections.remove, name)
+
+    async def survey_read(self, collection: str) -> Mapping[str, CollectionFile]:
+        """Return the stored states of files, by path; the collection need not be defined here."""
+        rows = await asyncio.to_thread(self._collections.survey_files, collection)
+        return {one.path: one for one in rows}
+
+    async def record_read(self, collection: str, file: CollectionFile) -> None:
+        """Store the state of a file, whose text is kept from now on."""
+        await asyncio.to_thread(self._collections.record, collection, file)
+
+    async def leave_out(self, collection: str, paths: Iterable[str]) -> None:
+        """Remove the states of files; their texts expire."""
+        await asyncio.to_thread(self._collections.leave_out, collection, [*paths])
+
+    async def finish(self) -> None:
+        """Wait for all vectors that are being made."""
+        while making := [*self._making.values()]:
+            await asyncio.wait(making)
 
     async def refresh(
         self,

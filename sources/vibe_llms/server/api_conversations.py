@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -176,7 +177,7 @@ async def access_conversation(space: UserSpace, identity: str) -> str:
 
 
 async def reopen_conversation(
-    space: UserSpace, given: str, named: str | None = None
+    space: UserSpace, given: str, named: str | None = None, *, collections: Sequence[str] = ()
 ) -> Conversation:
     """Resume a stored conversation with its own agent or model, or with the one that is `named`."""
     identity = await access_conversation(space, given)
@@ -187,7 +188,9 @@ async def reopen_conversation(
         begun_with = (await space.archive.restore(identity)).details.agent
         agent, model = space.find_agent(begun_with), None
     memory = space.uses_memory(agent, model)
-    return await space.session.resume(identity, agent=agent, model=model, memory=memory)
+    return await space.session.resume(
+        identity, agent=agent, model=model, memory=memory, collections=collections
+    )
 
 
 async def produce_fork(

@@ -49,18 +49,22 @@ async def upload_file(core: ServerCore, exchange: HttpExchange, space: UserSpace
 
     Its type is the header `Content-Type`, or is detected from the bytes and the name.
     """
-    name = read_query(UploadQuery, exchange.query).name
-    kind = exchange.media_type
+    name, kind = read_query(UploadQuery, exchange.query).name, check_type(exchange.media_type)
+    await files.check_count(space)
+    data = await exchange.receive(core.settings)
+    file = await files.keep_file(space, data, name, kind)
+    await exchange.reply(msgspec.json.encode(file), status=201)
+
+
+def check_type(kind: str) -> str:
+    """Return the media type of an upload; `Rejected` if the body is not only the file."""
     if kind and (kind.startswith("multipart/") or not files.TYPE.fullmatch(kind)):
         raise Rejected(
             "send only the bytes of the file, with its type in Content-Type and ?name=NAME",
             status=415,
             code="unsupported_media_type",
         )
-    await files.check_count(space)
-    data = await exchange.receive(core.settings)
-    file = await files.keep_file(space, data, name, kind)
-    await exchange.reply(msgspec.json.encode(file), status=201)
+    return kind
 
 
 async def show_file(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:

@@ -53,8 +53,8 @@ class RunOrder(Struct, forbid_unknown_fields=True):
     whose reply failed. `fork_at` is the id of the last message that the fork has, or empty for a
     fork without messages. `model` is the name of an agent or the address of a model. Without it, a
     stored conversation keeps its model, and a new one uses the default. `files` are ids of files to
-    attach. `output` is a JSON Schema that the reply must follow, without regular expressions and
-    recursion.
+    attach, and `collections` names of collections of documents that the model may search. `output`
+    is a JSON Schema that the reply must follow, without regular expressions and recursion.
     """
 
     prompt: Annotated[str, Meta(min_length=1)] | None = None
@@ -62,6 +62,7 @@ class RunOrder(Struct, forbid_unknown_fields=True):
     conversation: str | None = None
     fork_at: str | None = None
     files: Annotated[list[str], Meta(max_length=100)] = []
+    collections: Annotated[list[str], Meta(max_length=100)] = []
     output: dict[str, Any] | None = None
 
 
@@ -239,12 +240,16 @@ async def _discard(space: UserSpace, fork: str) -> None:
 
 async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
     session = space.session
+    for name in order.collections:
+        await session.access_documents().catalog.access(name)
     if order.conversation is None:
         name = order.model or session.choose_model()[0]
         agent, model = await space.resolve_model(name)
         memory = space.uses_memory(agent, model)
-        return await session.begin(model, agent=agent, memory=memory)
-    return await reopen_conversation(space, order.conversation, order.model)
+        return await session.begin(model, agent=agent, memory=memory, collections=order.collections)
+    return await reopen_conversation(
+        space, order.conversation, order.model, collections=order.collections
+    )
 
 
 async def _attach(space: UserSpace, files: Sequence[str]) -> Sequence[Content]:

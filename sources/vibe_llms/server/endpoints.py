@@ -36,6 +36,24 @@ from vibe_llms.server.api_conversations import (
     show_conversation,
     show_family,
 )
+from vibe_llms.server.api_documents import (
+    CollectionDescription,
+    CollectionList,
+    CollectionRemoved,
+    DocumentDescription,
+    DocumentList,
+    DocumentQuery,
+    PassageList,
+    PassagesQuery,
+    describe_document,
+    index_collection,
+    list_collections,
+    list_documents,
+    remove_collection,
+    remove_document,
+    search_documents,
+    upload_document,
+)
 from vibe_llms.server.api_files import (
     FileList,
     UploadQuery,
@@ -225,6 +243,30 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     },
     "/api/conversations/{conversation}/recalled": {
         "GET": UserEndpoint(handler=list_recalled, reply=RecalledList)
+    },
+    "/api/documents": {
+        "GET": UserEndpoint(handler=list_collections, reply=CollectionList),
+        "POST": UserEndpoint(
+            handler=upload_document,
+            query=DocumentQuery,
+            body=bytes,
+            reply=DocumentDescription,
+            status=201,
+        ),
+    },
+    "/api/documents/search": {
+        "GET": UserEndpoint(handler=search_documents, query=PassagesQuery, reply=PassageList)
+    },
+    "/api/documents/{collection}": {
+        "GET": UserEndpoint(handler=list_documents, query=PageQuery, reply=DocumentList),
+        "DELETE": UserEndpoint(handler=remove_collection, reply=CollectionRemoved),
+    },
+    "/api/documents/{collection}/index": {
+        "POST": UserEndpoint(handler=index_collection, reply=CollectionDescription, status=202)
+    },
+    "/api/documents/{collection}/{document}": {
+        "GET": UserEndpoint(handler=describe_document, reply=DocumentDescription),
+        "DELETE": UserEndpoint(handler=remove_document, reply=DocumentDescription),
     },
     "/api/files": {
         "GET": UserEndpoint(handler=list_files, query=PageQuery, reply=FileList),

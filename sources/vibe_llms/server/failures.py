@@ -69,6 +69,7 @@ _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.RunNotFound, 404, INVALID, "run_not_found"),
     (exceptions.ConversationNotFound, 404, INVALID, "conversation_not_found"),
     (exceptions.MemoryNotFound, 404, INVALID, "fact_not_found"),
+    (exceptions.CollectionNotFound, 404, INVALID, "collection_not_found"),
     (exceptions.SecretRefused, 400, INVALID, "secret_refused"),
     (exceptions.DecisionRefused, 409, INVALID, "decision_refused"),
     (exceptions.SteeringQueueFull, 429, "rate_limit_error", "too_many_messages"),

@@ -196,13 +196,7 @@ async def keep_file(
         identity: The id of the file, if it is not the hash of its bytes.
         seconds: The time after which the file is deleted.
     """
-    if not data:
-        raise Rejected("the file is empty", code="empty_file", param="file")
-    if kind in _UNKNOWN_TYPES or not TYPE.fullmatch(kind):
-        try:
-            kind = await offload(len(data) > LOOP_BYTES, detect_type, data, name)
-        except AttachmentUnreadable:
-            kind = UNKNOWN_TYPE
+    kind = await detect_kind(data, name, kind)
     expires = None
     if seconds is not None:
         expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
@@ -223,6 +217,18 @@ def describe_bytes(data: bytes) -> tuple[str, Headers]:
     if shown is not None:
         headers[b"content-disposition"] = b"inline"
     return shown or UNKNOWN_TYPE, tuple(headers.items())
+
+
+async def detect_kind(data: bytes, name: str, kind: str) -> str:
+    """Return the type of a file: the client's, or that of its bytes and name if it is unknown."""
+    if not data:
+        raise Rejected("the file is empty", code="empty_file", param="file")
+    if kind in _UNKNOWN_TYPES or not TYPE.fullmatch(kind):
+        try:
+            return await offload(len(data) > LOOP_BYTES, detect_type, data, name)
+        except AttachmentUnreadable:
+            return UNKNOWN_TYPE
+    return kind
 
 
 async def load_file(space: UserSpace, file: UploadedFile, reference: str) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
+    AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
@@ -20,7 +21,7 @@ import msgspec
 from vibe_llms.agents.definitions import access_agent, survey_names
 from vibe_llms.base.configuration import LOCAL, Configuration
 from vibe_llms.base.credentials import get_logger, read_keys
-from vibe_llms.base.exceptions import ModelNotFound, StorageError, VibeLlmsError
+from vibe_llms.base.exceptions import CollectionNotFound, ModelNotFound, StorageError, VibeLlmsError
 from vibe_llms.base.keys import KeyVault
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.invocation.questions import decline
@@ -39,6 +40,7 @@ from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.server.continuations import ContinuationStore
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.indexing import CollectionIndexer
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.stores import produce_continuations
 from vibe_llms.server.watching import StorageWatch
@@ -105,6 +107,14 @@ class UserSpace:
         self.archive = archive = backend.open_archive(user, places)
         self.user = user
         self.limit = configuration.limits.find(user)
+        # Agents with prompt variables are excluded, because clients cannot set them.
+        self._agents = [
+            name
+            for name in survey_names(configuration)
+            if not access_agent(configuration, name).variables
+        ]
+        agents = [access_agent(configuration, name) for name in self._agents]
+        offered = {name for agent in agents for name in agent.collections}
         keys = read_keys(configuration.places.keys_file)
         # The logins of a user are not shared with other users.
         vault = KeyVault(places.data / "secrets.toml", keyring=False) if user != LOCAL else None
@@ -128,8 +138,9 @@ class UserSpace:
             own_rows=False,
             limiters=limiters,
             breakers=breakers,
-            # Agents refer to collections of the server.
+            # Agents refer to collections of the server. Other collections of its home are private.
             access_library=access_library,
+            offered_collections=None if user == LOCAL else offered,
         )
         self.session = Session(parts)
         self.continuations = continuations.open(user, places)
@@ -138,16 +149,11 @@ class UserSpace:
         self._streams = _Slots(settings.user_streams, "event streams", "too_many_streams")
         rows = configuration.rows(PROVIDERS)
         self._for_callers = any(self.session.is_of_callers(row.name) for row in rows)
-        # Agents with prompt variables are excluded, because clients cannot set them.
-        self._agents = [
-            name
-            for name in survey_names(configuration)
-            if not access_agent(configuration, name).variables
-        ]
         self.settings = settings
         #: Names that the user may name; a model is None if its provider was not asked.
         self._listed: Mapping[str, Model | None] = {}
         self._listed_until = 0.0
+        self.indexer = CollectionIndexer(self._index)
         self._removed = False
         self._collecting: asyncio.Task[None] | None = None
 
@@ -163,10 +169,23 @@ class UserSpace:
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[None]:
         """Count provider requests without a conversation as a turn, and against budgets."""
-        spending = self.session.access_spending({})
         with self.turn():
-            async with nullcontext() if spending is None else spend(spending):
+            async with self._paying():
                 yield
+
+    def _paying(self) -> AbstractAsyncContextManager[None]:
+        """Count provider requests without a conversation against budgets."""
+        spending = self.session.access_spending({})
+        return nullcontext() if spending is None else spend(spending)
+
+    async def _index(self, collection: str, failed: bool) -> None:
+        """Read the waiting files of a collection, and wait for their vectors."""
+        documents = self.session.access_documents()
+        # It may have been deleted meanwhile.
+        with suppress(CollectionNotFound):
+            async with self._paying():
+                await documents.refresh(collection, failed=failed)
+                await documents.store.finish()
 
     def following(self) -> AbstractContextManager[None]:
         """Count a client that follows events; `Rejected` if the user has too many."""
@@ -277,6 +296,7 @@ class UserSpace:
         """Cancel running turns and close everything."""
         if self._collecting is not None:
             await self._collecting
+        await self.indexer.close()
         try:
             await self.session.close()
         finally:
@@ -429,7 +449,7 @@ class UserSpaces:
 
     def _leave(self, user: str) -> None:
         del self._timers[user]
-        if user in self.worker.users:
+        if user in self.worker.users or self._spaces[user].indexer.busy:
             self._close_later(user)
             return
         task = asyncio.ensure_future(self._spaces.pop(user).close())

@@ -118,7 +118,7 @@ async def list_v1_files(_: ServerCore, exchange: HttpExchange, space: UserSpace)
         if query.order == "asc":
             files = files[::-1]
         if query.purpose:
-            files = [one for one in files if (one.purpose or _PURPOSE) == query.purpose]
+            files = [one for one in files if _read_purpose(one) == query.purpose]
         start = _find_place(files, query.after, "after") + 1 if query.after else 0
         page = files[start : start + (query.limit or 10_000)]
         more = len(files) > start + len(page)
@@ -188,10 +188,15 @@ def _describe(exchange: HttpExchange, file: UploadedFile) -> Mapping[str, Any]:
         "created_at": _count_seconds(file.created),
         "expires_at": file.expires and _count_seconds(file.expires),
         "filename": file.name,
-        "purpose": file.purpose or _PURPOSE,
+        "purpose": _read_purpose(file),
         "status": "processed",
         "status_details": None,
     }
+
+
+def _read_purpose(file: UploadedFile) -> str:
+    """Return the purpose of a file, of those that OpenAI's clients know."""
+    return file.purpose if file.purpose in _PURPOSES else _PURPOSE
 
 
 def _count_seconds(time: str) -> int:

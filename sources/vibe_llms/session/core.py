@@ -95,6 +95,7 @@ class Session:
         self.gatekeeper = Gatekeeper(parts.approver, rows.__contains__)
         self._own_rows = parts.own_rows
         self._access_library = parts.access_library
+        self._offered_collections = parts.offered_collections
         self._tracer = None if parts.tracer is None else guard(parts.tracer)
         self._owns_tracer = parts.tracer is None
         self._backend = parts.backend or open_backend(configuration)
@@ -554,6 +555,8 @@ class Session:
                 self._providers,
                 self._access_tracer(),
                 None if self._access_library is None else self._access_library(),
+                self.archive,
+                self._offered_collections,
             )
         return self._documents
 

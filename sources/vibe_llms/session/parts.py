@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -72,3 +72,5 @@ class SessionParts(Struct, frozen=True, kw_only=True):
     breakers: Breakers | None = None
     #: Returns the store with the collections of documents, if that is not the user's own.
     access_library: Callable[[], DocumentStore] | None = None
+    #: Names of the collections in that store that the user may search; None for all.
+    offered_collections: Container[str] | None = None
