@@ -230,8 +230,8 @@ class Victim(Struct, frozen=True):
 
     async def survey(self) -> list[Any]:
         """All that the user has."""
-        paths = ("runs", "conversations", "memory", "files", f"runs/{self.run}", "sessions")
-        paths = (*paths, "documents", f"documents/{MARK}-papers")
+        paths: tuple[str, ...] = ("runs", "conversations", "memory", "files", "sessions")
+        paths = (*paths, f"runs/{self.run}", "documents", f"documents/{MARK}-papers")
         found = [(await self.http.get(f"/api/{path}")).json() for path in paths]
         response = self.identifiers["response"]
         others = [f"/v1/responses/{response}", "/v1/files"]
