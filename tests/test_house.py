@@ -633,7 +633,8 @@ LOADED_BY_SESSION = (
     "storage.appending storage.archive storage.backends storage.changes storage.contents "
     "storage.conversations storage.deposits storage.details storage.families storage.home "
     "storage.indexing storage.inspection storage.interfaces storage.lines storage.mounts "
-    "storage.resolving storage.search storage.texts storage.threads storage.transfer storage.uploads"
+    "storage.resolving storage.search storage.texts storage.threads storage.transfer "
+    "storage.uploads"
 )
 OPENING_SESSION = """
 async def open_and_close() -> None:
