@@ -95,13 +95,13 @@ async def test_a_run_in_which_too_many_messages_wait_takes_no_more(served: Serve
     run, _ = await begin(served)
     url = f"/api/runs/{run}/steer"
     async with served.http() as http:
-        for number in range(MOST_QUEUED):
-            added = await http.post(url, json={"prompt": f"Message {number}."})
-            assert added.status_code == 201
+        prompts = [f"Message {number}." for number in range(MOST_QUEUED)]
+        added = [await http.post(url, json={"prompt": one}) for one in prompts]
+        assert {one.status_code for one in added} == {201}
         full = await http.post(url, json={"prompt": "One more."})
         assert (full.status_code, full.headers["retry-after"]) == (429, "1")
         assert full.json()["error"]["code"] == "too_many_messages"
-        await http.delete(f"{url}/{added.json()['id']}")
+        await http.delete(f"{url}/{added[-1].json()['id']}")
         assert (await http.post(url, json={"prompt": "One more."})).status_code == 201
 
 
