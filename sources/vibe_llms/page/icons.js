@@ -7,7 +7,7 @@ const PATHS = {
   back: "M15 5l-7 7 7 7",
   bookmark: "M7 4h10v16l-5-4-5 4z",
   bot: "M6 9h12v10H6zM12 5v4M9 13v2M15 13v2",
-  branch: "M7 5v14M7 9c0 4 10 2 10 8M17 17v2M7 5h0M17 19h0",
+  branch: "M7 4v16M7 15c0-5 10-3 10-9M17 6a1.5 1.5 0 100-3 1.5 1.5 0 000 3z",
   check: "M5 13l4 4L19 7",
   chevron: "M9 6l6 6-6 6",
   clip: "M8 12l6-6a3 3 0 014 4l-8 8a5 5 0 01-7-7l8-8",

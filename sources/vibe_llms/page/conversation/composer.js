@@ -152,7 +152,7 @@ function ModelChoice({ model, setModel }) {
   const missing = model && !known.some((one) => one.id === model);
   return html`<select class="model" aria-label=${say("composer.model")} value=${model}
     onChange=${(/** @type {any} */ event) => setModel(event.target.value)}>
-    ${model ? null : html`<option value="">${say("composer.default", { model: preset })}</option>`}
+    ${model ? null : html`<option value="">${preset && say("composer.default", { model: preset })}</option>`}
     ${missing ? html`<option value=${model}>${model}</option>` : null}
     ${known.map((one) => html`<option key=${one.id} value=${one.id}>${one.id}</option>`)}
   </select>`;

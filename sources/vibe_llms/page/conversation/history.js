@@ -191,6 +191,8 @@ export class ConversationHistory {
     const live = this.live.value;
     switch (event.event) {
       case "message-started":
+        // The user's message is stored by now.
+        if (!live.length) void this.refresh();
         if (!this.#stored(event.message)) this.live.value = [...live, new LiveMessage(event)];
         return false;
       case "delta":
