@@ -7,6 +7,7 @@ import { chosenModel, choices, defaultModel } from "../models.js";
 import { enterSends } from "../preferences.js";
 import { say } from "../say.js";
 import { html, useLayoutEffect, useRef, useSignal } from "../vendor/ui.js";
+import { Losses } from "./losses.js";
 
 /** Milliseconds after the end of an input method's composition in which Enter belongs to it. */
 const COMPOSITION_MS = 50;
@@ -17,13 +18,16 @@ const COMPOSITION_MS = 50;
  *   running: boolean,
  *   model: string,
  *   setModel: (model: string) => void,
+ *   messages: import("./history.js").StoredMessage[],
  *   editing: boolean,
  *   cancelEdit: () => void,
  *   send: () => void,
  *   stop: () => void,
  * }} props
  */
-export function Composer({ outbox, running, model, setModel, editing, cancelEdit, send, stop }) {
+export function Composer({
+  outbox, running, model, setModel, messages, editing, cancelEdit, send, stop,
+}) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const composed = useRef(0);
@@ -94,6 +98,8 @@ export function Composer({ outbox, running, model, setModel, editing, cancelEdit
     <${Attachments} files=${files} uploading=${uploading.value}
       remove=${(/** @type {string} */ id) =>
         outbox.change({ files: files.filter((one) => one.id !== id) })} />
+    <${Losses} model=${model || chosenModel.value || defaultModel.value} messages=${messages}
+      files=${files} />
     <label class="outside" for="message">${say("composer.label")}</label>
     <textarea id="message" ref=${area} rows="1" value=${text}
       placeholder=${running ? say("composer.steer") : say("composer.placeholder")}

@@ -88,6 +88,7 @@ export function ConversationPage({ identity, message = "" }) {
     ${history ? html`<${Queued} history=${history} />` : null}
     <${Composer} outbox=${outbox} running=${running} editing=${forkAt.value !== null}
       model=${model.value || history?.head.value?.model || ""}
+      messages=${history?.messages.value ?? []}
       setModel=${(/** @type {string} */ chosen) => {
         model.value = chosen;
         if (!identity) chosenModel.value = chosen;
