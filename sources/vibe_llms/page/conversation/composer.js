@@ -32,7 +32,7 @@ export function Composer({
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const composed = useRef(0);
   const uploading = useSignal(/** @type {string[]} */ ([]));
-  const { text, files } = outbox.draft.value;
+  const { text, files, collections } = outbox.draft.value;
   const empty = !text.trim();
 
   useLayoutEffect(() => {
@@ -98,6 +98,8 @@ export function Composer({
     <${Attachments} files=${files} uploading=${uploading.value}
       remove=${(/** @type {string} */ id) =>
         outbox.change({ files: files.filter((one) => one.id !== id) })} />
+    <${Collections} names=${collections} remove=${(/** @type {string} */ name) =>
+      outbox.change({ collections: collections.filter((one) => one !== name) })} />
     <${Losses} model=${model || chosenModel.value || defaultModel.value} messages=${messages}
       files=${files} />
     <label class="outside" for="message">${say("composer.label")}</label>
@@ -146,6 +148,19 @@ function Attachments({ files, uploading, remove }) {
         onClick=${() => remove(one.id)}><${Icon} name="close" /></button></li>`)}
     ${uploading.map((name) => html`<li key=${name} aria-busy="true">
       ${say("composer.uploading", { name })}</li>`)}
+  </ul>`;
+}
+
+/**
+ * @param {{ names: string[], remove: (name: string) => void }} props
+ */
+function Collections({ names, remove }) {
+  if (!names.length) return null;
+  return html`<ul class="attachments">
+    ${names.map((name) => html`<li key=${name}><${Icon} name="folder" />
+      ${say("documents.asked", { name })}
+      <button type="button" class="icon" aria-label=${say("documents.forget", { name })}
+        onClick=${() => remove(name)}><${Icon} name="close" /></button></li>`)}
   </ul>`;
 }
 

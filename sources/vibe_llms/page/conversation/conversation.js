@@ -148,7 +148,8 @@ function produceActions(identity, history, outbox, forkAt, show) {
       const asked = messages.slice(0, place).findLast((one) => one.role === "user" && !one.steered);
       if (!asked) return;
       try {
-        const json = { conversation: identity, fork_at: asked.identity };
+        const { collections } = outbox.draft.value;
+        const json = { conversation: identity, fork_at: asked.identity, collections };
         const headers = { "Idempotency-Key": produceKey() };
         show(await request("POST", "/api/runs", { json, headers }));
       } catch (error) {

@@ -3,7 +3,9 @@
 import { ApiError, get, path, request } from "../api.js";
 import { tellError } from "../announcements.js";
 import { ActionButton } from "../conversation/message.js";
+import { loadDraft, saveDraft } from "../drafts.js";
 import { Icon } from "../icons.js";
+import { beginConversation } from "../list/sidebar.js";
 import { Problem, useLoaded, useTitle } from "../loading.js";
 import { address, go } from "../router.js";
 import { say, sayMoment, saySize } from "../say.js";
@@ -71,9 +73,13 @@ export function CollectionPage({ name, text }) {
     if (hidden) go("#/documents");
   }, [hidden]);
   const again = () => request("POST", `${pathOf(name)}/index`).then(load, tellError);
-  return html`<p><a href="#/documents">${say("documents.back")}</a></p>
+  return html`<p class="back"><a href="#/documents">${say("documents.back")}</a></p>
     <h1>${name}</h1>
-    ${collection ? html`<p><${CollectionCounts} one=${collection} /></p>` : null}
+    ${collection
+      ? html`<p><${CollectionCounts} one=${collection} /></p>
+          <p><button type="button" onClick=${() => ask(name)}>
+            <${Icon} name="thought" /> ${say("documents.ask")}</button></p>`
+      : null}
     <${SearchBox} label=${say("documents.searchOne", { name })} text=${text}
       hash=${address("documents", name)} />
     <${Problem} text=${error} retry=${load} />
@@ -89,7 +95,7 @@ export function CollectionPage({ name, text }) {
         : null}
       ${own ? html`<${UploadForm} collection=${name} done=${load} />` : null}
       ${collection && own
-        ? html`<p class="actions">
+        ? html`<p class="tools">
             ${collection.failed
               ? html`<button type="button" onClick=${again}><${Icon} name="refresh" />${" "}
                   ${say("documents.again")}</button>`
@@ -128,13 +134,23 @@ function DocumentView({ collection, own, one, done }) {
   const { name, size, created, state, problem } = one;
   const remove = () =>
     deleteLater(pathOfDocument(collection, one), say("documents.deleted", { name }), done);
-  return html`<${Icon} name="file" /> <span class="name">${name}</span>
+  return html`<span class="name"><${Icon} name="file" /> ${name}</span>
     <span class="hint">${saySize(size)}${created ? `, ${sayMoment(created)}` : ""}</span>
     <span class=${`tag ${state}`}>${say(`documents.state.${state}`)}</span>
     ${own
       ? html`<${ActionButton} icon="trash" label=${say("documents.delete", { name })} run=${remove} />`
       : null}
     ${problem ? html`<p class="problem">${problem}</p>` : null}`;
+}
+
+/** Begin a conversation whose model may search a collection.
+ *
+ * @param {string} name
+ */
+function ask(name) {
+  const draft = loadDraft("new");
+  saveDraft("new", { ...draft, collections: [...new Set([...draft.collections, name])] });
+  beginConversation();
 }
 
 /**

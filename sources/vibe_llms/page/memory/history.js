@@ -43,7 +43,7 @@ export function EntryPage({ identity }) {
   }, [hidden]);
   const changes = value?.changes ?? [];
   const last = changes.at(-1)?.entry;
-  return html`<p><a href="#/memory">${say("memory.back")}</a></p>
+  return html`<p class="back"><a href="#/memory">${say("memory.back")}</a></p>
     <h1>${say("memory.entry")}</h1>
     <${Problem} text=${error} retry=${load} />
     ${value?.entry

@@ -43,9 +43,10 @@ export function ChoiceView({ one }) {
 function Abilities({ abilities }) {
   const { accepts, tools, reasoning, context_tokens: window, output_tokens: output } = abilities;
   const kinds = accepts.flatMap((kind) => KINDS[kind] ?? []);
-  const files = accepts.filter((kind) => kind.includes("/"));
+  const files = accepts.filter((kind) => kind.includes("/") && !KINDS[kind.split("/")[0] ?? ""]);
   const can = [
     ...kinds.map((word) => say(word)),
+    ...(accepts.includes("file") ? [say("models.anyFile")] : []),
     ...(files.length ? [say("models.files", { types: files.join(", ") })] : []),
     ...(tools === "none" ? [] : [say(tools === "native" ? "models.tools" : "models.toolsByText")]),
     ...(reasoning ? [say("models.reasons")] : []),

@@ -239,6 +239,7 @@ export const ENGLISH = {
   "models.sees": "sees images",
   "models.hears": "hears audio",
   "models.watches": "watches videos",
+  "models.anyFile": "reads files",
   "models.files": "reads {types}",
   "models.tools": "calls tools",
   "models.toolsByText": "calls tools by text",
