@@ -22,6 +22,8 @@ async def test_facts_are_added_listed_found_and_removed(served: Served) -> None:
         listed = (await client.get("/api/memory")).json()
         page = (await client.get("/api/memory?limit=1")).json()
         rest = (await client.get(f"/api/memory?after={made.json()['id']}")).json()
+        newest = (await client.get("/api/memory?order=newest&limit=1")).json()
+        wrong = await client.get("/api/memory?order=best")
         found = (await client.get("/api/memory/search?text=herons")).json()["entries"]
         identity = made.json()["id"]
         shown = (await client.get(f"/api/memory/{identity}")).json()
@@ -36,6 +38,8 @@ async def test_facts_are_added_listed_found_and_removed(served: Served) -> None:
     assert [one["content"] for one in listed["entries"]] == ["Ada likes herons.", "Ada sails."]
     assert (page["entries"], page["has_more"]) == (listed["entries"][:1], True)
     assert (rest["entries"], rest["has_more"]) == (listed["entries"][1:], False)
+    assert (newest["entries"], newest["has_more"]) == (listed["entries"][1:], True)
+    assert wrong.status_code == 400
     assert [one["id"] for one in found] == [identity]
     assert commands == [listed["entries"], shown, found]
     assert (shown, removed.json()["id"], gone) == (made.json(), identity, [404, 404])

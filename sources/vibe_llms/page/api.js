@@ -45,12 +45,14 @@ export async function request(method, path, options = {}) {
  *
  * @param {string} method
  * @param {string} path
- * @param {{ json?: unknown, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal }} [options]
+ * @param {{ json?: unknown, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal,
+ *   keepalive?: boolean }} [options] With `keepalive`, it outlives the page.
  * @returns {Promise<Response>}
  */
-export async function send(method, path, { json, body, headers = {}, signal: abort } = {}) {
+export async function send(method, path, options = {}) {
+  const { json, body, headers = {}, signal: abort, keepalive = false } = options;
   /** @type {RequestInit} */
-  const init = { method, headers: { ...headers }, credentials: "same-origin" };
+  const init = { method, headers: { ...headers }, credentials: "same-origin", keepalive };
   if (abort) init.signal = abort;
   if (json !== undefined) {
     init.body = JSON.stringify(json);

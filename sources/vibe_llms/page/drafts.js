@@ -9,13 +9,14 @@ import { load, save } from "./stored.js";
  * @typedef {object} Draft
  * @property {string} text
  * @property {Attachment[]} files
+ * @property {string[]} collections Collections of documents that the model may search.
  * @property {Pending | null} pending A request that was sent and not acknowledged.
  */
 
 /** @typedef {{ key: string, path: string, body: any }} Pending */
 
 /** @type {Draft} */
-const EMPTY = { text: "", files: [], pending: null };
+const EMPTY = { text: "", files: [], collections: [], pending: null };
 
 /** Return the draft of a conversation; `new` is the one that begins a conversation.
  *
@@ -33,7 +34,8 @@ export function loadDraft(conversation) {
  * @param {Draft} draft
  */
 export function saveDraft(conversation, draft) {
-  const empty = !draft.text && !draft.files.length && !draft.pending;
+  const { text, files, collections, pending } = draft;
+  const empty = !text && !files.length && !collections.length && !pending;
   save(`draft:${conversation}`, empty ? undefined : draft);
 }
 

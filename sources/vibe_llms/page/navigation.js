@@ -15,6 +15,9 @@ const open = signal(false);
 /** @type {{ view: string, icon: import("./icons.js").IconName, label: import("./say.js").Word }[]} */
 const LINKS = [
   { view: "search", icon: "search", label: "nav.search" },
+  { view: "memory", icon: "memory", label: "nav.memory" },
+  { view: "documents", icon: "folder", label: "nav.documents" },
+  { view: "models", icon: "bot", label: "nav.models" },
   { view: "settings", icon: "gear", label: "nav.settings" },
 ];
 

@@ -5,6 +5,9 @@ import { html, useEffect, useState } from "./vendor/ui.js";
 
 /** @type {Record<string, () => Promise<{ View: (props: { parts: string[], query: URLSearchParams }) => any }>>} */
 const VIEWS = {
+  documents: () => import("./documents/view.js"),
+  memory: () => import("./memory/view.js"),
+  models: () => import("./models/view.js"),
   search: () => import("./search/view.js"),
   settings: () => import("./settings/view.js"),
 };

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,8 +29,14 @@ _LOGGER = get_logger("vibe_llms.server")
 _Word: TypeAlias = Annotated[str, Meta(max_length=100)]
 
 
+class EntryListQuery(PageQuery):
+    """A page of the list of entries, and its order."""
+
+    order: Literal["oldest", "newest"] = "oldest"
+
+
 class EntryList(Struct):
-    """Entries, oldest first."""
+    """Entries, oldest or newest first."""
 
     entries: list[MemoryEntry]
     has_more: bool
@@ -99,9 +105,11 @@ _FACT = msgspec.json.Decoder(NewFact)
 
 
 async def list_entries(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
-    """List the remembered entries of the user, oldest first."""
-    query = read_query(PageQuery, exchange.query)
+    """List the remembered entries of the user, by default oldest first."""
+    query = read_query(EntryListQuery, exchange.query)
     found = await space.memory.memory.survey(space.memory.user)
+    if query.order == "newest":
+        found = found[::-1]
     page, more = take_page(found, query, lambda one: one.identity)
     listed = EntryList([*map(MemoryEntry.of, page)], more)
     await exchange.reply(msgspec.json.encode(listed))

@@ -67,6 +67,7 @@ from vibe_llms.server.api_memory import (
     EntriesQuery,
     EntryHistory,
     EntryList,
+    EntryListQuery,
     FactChange,
     FoundEntryList,
     NewFact,
@@ -279,7 +280,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
         "DELETE": UserEndpoint(handler=remove_file, reply=UploadedFile),
     },
     "/api/memory": {
-        "GET": UserEndpoint(handler=list_entries, query=PageQuery, reply=EntryList),
+        "GET": UserEndpoint(handler=list_entries, query=EntryListQuery, reply=EntryList),
         "POST": UserEndpoint(handler=add_fact, body=NewFact, reply=MemoryEntry, status=201),
     },
     "/api/memory/search": {

@@ -7,6 +7,7 @@ import { chosenModel, choices, defaultModel } from "../models.js";
 import { enterSends } from "../preferences.js";
 import { say } from "../say.js";
 import { html, useLayoutEffect, useRef, useSignal } from "../vendor/ui.js";
+import { Losses } from "./losses.js";
 
 /** Milliseconds after the end of an input method's composition in which Enter belongs to it. */
 const COMPOSITION_MS = 50;
@@ -17,18 +18,21 @@ const COMPOSITION_MS = 50;
  *   running: boolean,
  *   model: string,
  *   setModel: (model: string) => void,
+ *   messages: import("./history.js").StoredMessage[],
  *   editing: boolean,
  *   cancelEdit: () => void,
  *   send: () => void,
  *   stop: () => void,
  * }} props
  */
-export function Composer({ outbox, running, model, setModel, editing, cancelEdit, send, stop }) {
+export function Composer({
+  outbox, running, model, setModel, messages, editing, cancelEdit, send, stop,
+}) {
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
   const composed = useRef(0);
   const uploading = useSignal(/** @type {string[]} */ ([]));
-  const { text, files } = outbox.draft.value;
+  const { text, files, collections } = outbox.draft.value;
   const empty = !text.trim();
 
   useLayoutEffect(() => {
@@ -94,6 +98,10 @@ export function Composer({ outbox, running, model, setModel, editing, cancelEdit
     <${Attachments} files=${files} uploading=${uploading.value}
       remove=${(/** @type {string} */ id) =>
         outbox.change({ files: files.filter((one) => one.id !== id) })} />
+    <${Collections} names=${collections} remove=${(/** @type {string} */ name) =>
+      outbox.change({ collections: collections.filter((one) => one !== name) })} />
+    <${Losses} model=${model || chosenModel.value || defaultModel.value} messages=${messages}
+      files=${files} />
     <label class="outside" for="message">${say("composer.label")}</label>
     <textarea id="message" ref=${area} rows="1" value=${text}
       placeholder=${running ? say("composer.steer") : say("composer.placeholder")}
@@ -140,6 +148,19 @@ function Attachments({ files, uploading, remove }) {
         onClick=${() => remove(one.id)}><${Icon} name="close" /></button></li>`)}
     ${uploading.map((name) => html`<li key=${name} aria-busy="true">
       ${say("composer.uploading", { name })}</li>`)}
+  </ul>`;
+}
+
+/**
+ * @param {{ names: string[], remove: (name: string) => void }} props
+ */
+function Collections({ names, remove }) {
+  if (!names.length) return null;
+  return html`<ul class="attachments">
+    ${names.map((name) => html`<li key=${name}><${Icon} name="folder" />
+      ${say("documents.asked", { name })}
+      <button type="button" class="icon" aria-label=${say("documents.forget", { name })}
+        onClick=${() => remove(name)}><${Icon} name="close" /></button></li>`)}
   </ul>`;
 }
 

@@ -88,6 +88,7 @@ export function ConversationPage({ identity, message = "" }) {
     ${history ? html`<${Queued} history=${history} />` : null}
     <${Composer} outbox=${outbox} running=${running} editing=${forkAt.value !== null}
       model=${model.value || history?.head.value?.model || ""}
+      messages=${history?.messages.value ?? []}
       setModel=${(/** @type {string} */ chosen) => {
         model.value = chosen;
         if (!identity) chosenModel.value = chosen;
@@ -147,7 +148,8 @@ function produceActions(identity, history, outbox, forkAt, show) {
       const asked = messages.slice(0, place).findLast((one) => one.role === "user" && !one.steered);
       if (!asked) return;
       try {
-        const json = { conversation: identity, fork_at: asked.identity };
+        const { collections } = outbox.draft.value;
+        const json = { conversation: identity, fork_at: asked.identity, collections };
         const headers = { "Idempotency-Key": produceKey() };
         show(await request("POST", "/api/runs", { json, headers }));
       } catch (error) {

@@ -7,6 +7,7 @@ import { GrowingText } from "../markdown/markdown.js";
 import { say, sayMoment, sayTime } from "../say.js";
 import { Component, html } from "../vendor/ui.js";
 import { ContentsView, Reasoning } from "./contents_view.js";
+import { Recalled } from "./recalled.js";
 import { ToolCard } from "./tool_card.js";
 
 /** @typedef {import("./history.js").StoredMessage} StoredMessage */
@@ -22,6 +23,8 @@ import { ToolCard } from "./tool_card.js";
  * @typedef {object} MessageProps
  * @property {StoredMessage} message
  * @property {StoredMessage | undefined} result The result of a call.
+ * @property {string} conversation
+ * @property {StoredMessage | undefined} recalled Recalled entries of memory for this message.
  * @property {boolean} first True if another role spoke before.
  * @property {boolean} running True for a call that runs now.
  * @property {boolean} waiting True for a call that waits for a decision.
@@ -55,11 +58,12 @@ export class MessageView extends Component {
   }
 
   drawBody() {
-    const { message, result, running, waiting, progress } = this.props;
+    const { message, result, running, waiting, progress, conversation, recalled } = this.props;
     switch (message.role) {
       case "user":
         return html`<div class="said"><${ContentsView} contents=${message.contents} plain=${true} /></div>
-          ${message.steered ? html`<p class="hint">${say("message.steered")}</p>` : null}`;
+          ${message.steered ? html`<p class="hint">${say("message.steered")}</p>` : null}
+          ${recalled ? html`<${Recalled} conversation=${conversation} document=${recalled} />` : null}`;
       case "assistant":
         return html`<${ContentsView} contents=${message.contents} />`;
       case "invocation":

@@ -1,9 +1,11 @@
 // The messages of a conversation, which follow their end while the reader is there.
 
-import { say } from "../say.js";
+import { estimatePrice } from "../models.js";
+import { say, sayPrice } from "../say.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { isActive } from "./history.js";
 import { LiveMessageView, MessageView } from "./message.js";
+import { isRecalled } from "./recalled.js";
 
 /** @typedef {import("./history.js").StoredMessage} StoredMessage */
 
@@ -43,7 +45,10 @@ export function MessageList({ history, actions, siblingsOf }) {
   const results = new Map(messages.filter((one) => one.role === "result").map((one) => [one.invocation, one]));
   const calls = new Set(messages.filter((one) => one.role === "invocation").map((one) => one.identity));
   const waiting = new Set((run?.approvals ?? []).filter((one) => one.allowed === null).map((one) => one.invocation));
-  const shown = messages.filter((one) => one.role !== "result" || !calls.has(one.invocation ?? ""));
+  const recalled = findRecalled(messages);
+  const hidden = new Set(recalled.values());
+  const shown = messages.filter((one) =>
+    !hidden.has(one) && (one.role !== "result" || !calls.has(one.invocation ?? "")));
   let model = "";
   let speaker = "";
   return html`<div class="scroll" ref=${box}>
@@ -64,6 +69,7 @@ export function MessageList({ history, actions, siblingsOf }) {
           result=${call ? results.get(message.identity) : undefined}
           running=${call && isActive(run)} waiting=${waiting.has(message.identity)}
           progress=${call ? history.progress.value[message.identity] : undefined}
+          conversation=${history.identity} recalled=${recalled.get(message)}
           model=${switched} footer=${describeUsage(message)} actions=${actions}
           siblings=${siblingsOf(message.identity)} />`;
       })}
@@ -123,6 +129,20 @@ function useSteadyTop(box, messages) {
   });
 }
 
+/** Return the document with the recalled entries of memory for each message that it was made for.
+ *
+ * @param {StoredMessage[]} messages
+ * @returns {Map<StoredMessage, StoredMessage>}
+ */
+function findRecalled(messages) {
+  const found = new Map();
+  messages.forEach((one, place) => {
+    const next = messages[place + 1];
+    if (isRecalled(one) && next?.role === "user") found.set(next, one);
+  });
+  return found;
+}
+
 /** Return who speaks in a role: calls belong to the model.
  *
  * @param {string} role
@@ -131,17 +151,22 @@ function speakerOf(role) {
   return role === "invocation" || role === "result" ? "assistant" : role;
 }
 
-/** Return the tokens of a reply in words.
+/** Return the tokens of a reply in words, and their estimated price.
  *
  * @param {StoredMessage} message
  */
-function describeUsage({ ending }) {
+function describeUsage({ ending, provenance }) {
   const usage = ending?.usage;
   if (!usage) return "";
   const cached = usage["cache_read_tokens"] ?? 0;
-  const input = (usage["uncached_input_tokens"] ?? 0) + cached + (usage["cache_write_tokens"] ?? 0);
+  const uncached = (usage["uncached_input_tokens"] ?? 0) + (usage["cache_write_tokens"] ?? 0);
+  const input = uncached + cached;
   const output = (usage["output_tokens"] ?? 0) + (usage["reasoning_tokens"] ?? 0);
   if (!input && !output) return "";
-  const text = say("message.tokens", { input, output });
-  return cached ? `${text}, ${say("message.cached", { count: cached })}` : text;
+  const parts = [say("message.tokens", { input, output })];
+  if (cached) parts.push(say("message.cached", { count: cached }));
+  const model = provenance ? `${provenance.row}/${provenance.model}` : "";
+  const price = estimatePrice(model, { uncached, cached, output });
+  if (price !== null) parts.push(say("message.price", { price: sayPrice(price) }));
+  return parts.join(", ");
 }

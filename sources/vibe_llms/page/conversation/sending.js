@@ -37,9 +37,10 @@ export class Outbox {
    * @param {{ model?: string, forkAt?: string | null }} options
    */
   send({ model, forkAt = null }) {
-    const { text, files } = this.draft.value;
+    const { text, files, collections } = this.draft.value;
     /** @type {any} */
     const body = { prompt: text, files: files.map((one) => one.id) };
+    if (collections.length) body.collections = collections;
     if (model) body.model = model;
     if (this.conversation !== "new") body.conversation = this.conversation;
     if (forkAt !== null) body.fork_at = forkAt;
@@ -77,7 +78,7 @@ export class Outbox {
     try {
       const headers = { "Idempotency-Key": pending.key };
       const reply = await request("POST", pending.path, { json: pending.body, headers });
-      this.#acknowledge(pending);
+      this.#acknowledge(pending, reply);
       return reply;
     } catch (error) {
       this.#refuse(error);
@@ -100,12 +101,19 @@ export class Outbox {
     if (!passing) this.change({ pending: null });
   }
 
-  /** @param {Pending} pending */
-  #acknowledge(pending) {
-    const { text } = this.draft.value;
+  /**
+   * @param {Pending} pending
+   * @param {{ conversation?: string }} reply
+   */
+  #acknowledge(pending, { conversation = this.conversation }) {
+    const { text, collections } = this.draft.value;
+    if (conversation !== this.conversation && collections.length) {
+      saveDraft(conversation, { ...loadDraft(conversation), collections });
+    }
+    const kept = this.conversation === "new" ? [] : collections;
     // What was typed while the message was on its way stays.
     const sent = pending.body.prompt;
     const rest = text.startsWith(sent) ? text.slice(sent.length) : text;
-    this.change({ text: rest, files: [], pending: null });
+    this.change({ text: rest, files: [], collections: kept, pending: null });
   }
 }

@@ -1,10 +1,11 @@
 // The list of conversations, kept current by changes.
 
 import { get, path, request } from "../api.js";
-import { tell, tellError } from "../announcements.js";
+import { tellError } from "../announcements.js";
 import { onChange } from "../events.js";
 import { say } from "../say.js";
 import { storedSignal } from "../stored.js";
+import { deleteLater, deleting } from "../undoing.js";
 import { batch, computed, signal } from "../vendor/ui.js";
 
 /**
@@ -22,13 +23,9 @@ import { batch, computed, signal } from "../vendor/ui.js";
  */
 
 const PAGE = 200;
-const UNDO_SECONDS = 8;
 
 /** @type {import("../vendor/ui.js").Signal<Summary[]>} */
 const all = signal(/** @type {Summary[]} */ ([]));
-
-/** @type {import("../vendor/ui.js").Signal<Set<string>>} Conversations whose deletion can be undone. */
-const deleting = signal(/** @type {Set<string>} */ (new Set()));
 
 /** True if the list has been loaded. */
 export const listed = signal(false);
@@ -41,7 +38,7 @@ export const chosenTag = signal("");
 
 /** The conversations, most recent first. */
 export const conversations = computed(() =>
-  all.value.filter((one) => !deleting.value.has(one.id)),
+  all.value.filter((one) => !deleting.value.has(path`/api/conversations/${one.id}`)),
 );
 
 /** Time at which each conversation was last seen here. */
@@ -122,29 +119,9 @@ export async function changeConversation(id, change) {
  * @param {Summary} one
  */
 export function deleteConversation(one) {
-  deleting.value = new Set([...deleting.value, one.id]);
-  const restore = () => {
-    deleting.value = new Set([...deleting.value].filter((id) => id !== one.id));
-  };
-  const remove = async () => {
-    try {
-      await request("DELETE", path`/api/conversations/${one.id}`);
-      all.value = all.value.filter(({ id }) => id !== one.id);
-    } catch (error) {
-      tellError(error);
-    } finally {
-      restore();
-    }
-  };
-  const timer = setTimeout(() => void remove(), UNDO_SECONDS * 1000);
-  const undo = () => {
-    clearTimeout(timer);
-    close();
-    restore();
-  };
-  const close = tell(say("list.deleted", { title: one.title || say("list.untitled") }), {
-    action: { label: say("undo"), run: undo },
-    seconds: UNDO_SECONDS,
+  const label = say("list.deleted", { title: one.title || say("list.untitled") });
+  deleteLater(path`/api/conversations/${one.id}`, label, () => {
+    all.value = all.value.filter(({ id }) => id !== one.id);
   });
 }
 

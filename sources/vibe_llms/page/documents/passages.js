@@ -1,0 +1,63 @@
+// Passages of documents that fit a search, with their places.
+
+import { get } from "../api.js";
+import { Problem, useLoaded } from "../loading.js";
+import { PlainText } from "../markdown/markdown.js";
+import { address, go } from "../router.js";
+import { say } from "../say.js";
+import { html, useRef } from "../vendor/ui.js";
+
+/** Milliseconds without typing after which the search begins. */
+const PAUSE_MS = 300;
+const MOST = 20;
+
+/**
+ * @typedef {object} Passage
+ * @property {string} collection
+ * @property {string} document
+ * @property {string} name
+ * @property {string} place
+ * @property {string} text
+ */
+
+/**
+ * @param {{ label: string, text: string, hash: string }} props `hash` is the address of the view.
+ */
+export function SearchBox({ label, text, hash }) {
+  const timer = useRef(0);
+  const type = (/** @type {any} */ event) => {
+    const typed = event.target.value;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      go(typed ? `${hash}?${new URLSearchParams({ q: typed })}` : hash, { replace: true });
+    }, PAUSE_MS);
+  };
+  return html`<input type="search" aria-label=${label} placeholder=${label} value=${text}
+    onInput=${type} />`;
+}
+
+/**
+ * @param {{ text: string, collection: string }} props Without a collection, all are searched.
+ */
+export function Passages({ text, collection }) {
+  const { value, error, load } = useLoaded(
+    (abort) => get("/api/documents/search", { text, collection, limit: MOST }, abort),
+    [text, collection],
+  );
+  /** @type {Passage[]} */
+  const passages = value?.passages ?? [];
+  return html`<${Problem} text=${error} retry=${load} />
+    <p class="hint" role="status">
+      ${value === null ? (error ? "" : say("loading")) : passages.length
+        ? say("documents.found", { count: passages.length })
+        : say("documents.none")}
+      ${value?.waiting ? ` ${say("documents.notRead", { count: value.waiting })}` : ""}</p>
+    <ol class="passages">
+      ${passages.map((one, place) => html`<li key=${place}>
+        <p><strong>${one.name}</strong>
+          ${one.place ? html` <span class="hint">${one.place}</span>` : null}
+          ${collection ? null : html` <a href=${address("documents", one.collection)}>${one.collection}</a>`}</p>
+        <blockquote><${PlainText} text=${one.text} /></blockquote>
+      </li>`)}
+    </ol>`;
+}
