@@ -1,5 +1,6 @@
 // Requests to the server, with its errors as `ApiError`.
 
+import { say } from "./say.js";
 import { signal } from "./vendor/ui.js";
 
 /** False while the server does not answer. */
@@ -66,7 +67,7 @@ export async function send(method, path, options = {}) {
   } catch (error) {
     if (abort?.aborted) throw error;
     reachable.value = false;
-    throw new ApiError("The server does not answer.", 0);
+    throw new ApiError(say("error.unreachable"), 0);
   }
   reachable.value = true;
   if (!response.ok) throw await readError(response);
@@ -106,6 +107,6 @@ async function readError(response) {
     const { error } = await response.json();
     return new ApiError(error.message, response.status, error.code ?? "");
   } catch {
-    return new ApiError(`The server answered with status ${response.status}.`, response.status);
+    return new ApiError(say("error.status", { status: response.status }), response.status);
   }
 }

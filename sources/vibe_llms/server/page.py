@@ -6,7 +6,8 @@ import asyncio
 import gzip
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +23,13 @@ _INDEX = "index.html"
 PAGE = "text/html; charset=utf-8"
 #: Replaced in `index.html` by the version of the page.
 _VERSION = b"{version}"
+#: Replaced in `index.html` by a link to each module that the first view needs. The browser then
+#: requests all of them at once, and not each when it has read the one that imports it.
+_MODULES = b"{modules}"
+_FIRST_MODULE = PurePosixPath("main.js")
+_LINK = '<link rel="modulepreload" href="/page/{version}/%s" />'
+#: A static import of another module of the page.
+_IMPORT = re.compile(rb"""^(?:import|export)\b(?:[\w\s{},*$]*\bfrom)?\s*"(\.[^"]+)";""", re.MULTILINE)
 #: Media types of the files that are served; files with other suffixes are not.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -82,11 +90,13 @@ def load_page() -> WebPage:
     for name, data in sorted(found.items()):
         digest.update(b"%s\0%d\0%s" % (os.fsencode(name), len(data), data))
     version = digest.hexdigest()[:16]
+    index = PurePosixPath(_INDEX)
+    links = "\n    ".join(_LINK % name for name in _walk_imports(_FIRST_MODULE, found))
+    found[index] = (
+        found[index].replace(_MODULES, links.encode()).replace(_VERSION, version.encode())
+    )
     files = {
-        str(name): _produce_file(
-            data.replace(_VERSION, version.encode()) if str(name) == _INDEX else data,
-            _TYPES[name.suffix],
-        )
+        str(name): _produce_file(data, _TYPES[name.suffix])
         for name, data in found.items()
         if name.suffix in _TYPES
     }
@@ -125,6 +135,21 @@ async def _send_file(exchange: HttpExchange, file: PageFile, caching: bytes) -> 
     if file.packed and b"gzip" in exchange.headers.get(b"accept-encoding", b"").lower():
         data, headers = file.packed, (*headers, (b"content-encoding", b"gzip"))
     await exchange.reply(data, media_type=file.media, headers=headers)
+
+
+def _walk_imports(
+    first: PurePosixPath, files: Mapping[PurePosixPath, bytes]
+) -> Iterator[PurePosixPath]:
+    """Yield a module and all that it imports, directly or through others, each once."""
+    left, seen = [first], {first}
+    while left:
+        module = left.pop()
+        yield module
+        for target in _IMPORT.findall(files.get(module, b"")):
+            imported = PurePosixPath(os.path.normpath(module.parent / os.fsdecode(target)))
+            if imported not in seen:
+                seen.add(imported)
+                left.append(imported)
 
 
 def _produce_file(data: bytes, media: str) -> PageFile:

@@ -4,7 +4,7 @@ import { defaultModel } from "../models.js";
 import { say } from "../say.js";
 import { html } from "../vendor/ui.js";
 
-const EXAMPLES = ["What can you do?", "Tell me a long story.", "Show me some Markdown."];
+const EXAMPLES = /** @type {const} */ (["welcome.can", "welcome.story", "welcome.markdown"]);
 
 /**
  * @param {{ choose: (text: string) => void }} props
@@ -16,7 +16,7 @@ export function Welcome({ choose }) {
     ${demo
       ? html`<p class="hint">${say("welcome.demo")}</p>
           <ul class="examples">
-            ${EXAMPLES.map((text) => html`<li key=${text}>
+            ${EXAMPLES.map((word) => say(word)).map((text) => html`<li key=${text}>
               <button type="button" onClick=${() => choose(text)}>${text}</button></li>`)}
           </ul>`
       : null}

@@ -61,7 +61,12 @@ export const ENGLISH = {
 
   "welcome.title": "What would you like to know?",
   "welcome.demo": "The demo model needs no key. It knows only vibe-llms.",
-  "welcome.try": "Try",
+  "welcome.can": "What can you do?",
+  "welcome.story": "Tell me a long story.",
+  "welcome.markdown": "Show me some Markdown.",
+
+  "error.unreachable": "The server does not answer.",
+  "error.status": "The server answered with status {status}.",
 
   "conversation.gone": "This conversation was deleted, or it is not yours.",
   "conversation.new": "New conversation",
