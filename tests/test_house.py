@@ -634,7 +634,7 @@ LOADED_BY_SESSION = (
     "storage.conversations storage.deposits storage.details storage.families storage.home "
     "storage.indexing storage.inspection storage.interfaces storage.lines storage.mounts "
     "storage.resolving storage.search storage.texts storage.threads storage.transfer "
-    "storage.uploads"
+    "storage.uploads storage.versions"
 )
 OPENING_SESSION = """
 async def open_and_close() -> None:

@@ -35,11 +35,26 @@ class Case(Struct, frozen=True):
     body: Any = None
     data: bytes = b""
     headers: dict[str, str] = {}
+    #: The response is a stream without an end, of which the first event is read.
+    endless: bool = False
 
     def fill(self, identifier: str) -> Case:
         """The request with an identifier."""
         query, body = json.loads(json.dumps([self.query, self.body]).replace(ID, identifier))
-        return Case(query, body, self.data, self.headers)
+        return Case(query, body, self.data, self.headers, self.endless)
+
+    async def send(self, http: httpx2.AsyncClient, method: str, url: str) -> tuple[int, str]:
+        """The status and the text of the response."""
+        content = self.data or json.dumps(self.body).encode()
+        text = ""
+        async with http.stream(
+            method, url, params=self.query, content=content, headers=self.headers
+        ) as response:
+            async for line in response.aiter_lines():
+                text += f"{line}\n"
+                if self.endless and line.startswith("data: "):
+                    break
+        return response.status_code, text
 
 
 SAID = [{"role": "user", "content": "Hello"}]
@@ -67,6 +82,7 @@ DEMO = {"model": "scripted/demo"}
 CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/agents": (Case(),),
     "GET /api/budgets": (Case(),),
+    "GET /api/changes": (Case(endless=True),),
     "GET /api/contents/{hash}": (Case(),),
     "GET /api/conversations": (*AFTER, Case({"tag": MARK})),
     "GET /api/conversations/search": (Case({"text": MARK}),),
@@ -255,15 +271,12 @@ async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, N
                 filled = case.fill(identifier)
                 used = "{" in path or filled != case
                 url = re.sub("{[^}]*}", quote(identifier), path)
-                content = filled.data or json.dumps(filled.body).encode()
-                response = await eve.request(
-                    method, url, params=filled.query, content=content, headers=filled.headers
-                )
-                said = f"{method} {path} with the {kind}: {response.status_code}"
-                if response.status_code not in ((404,) if used else (200, 201)):
-                    yield f"{said} {response.text}"
-                if MARK in response.text.replace(identifier, ""):
-                    yield f"{said} tells {response.text}"
+                status, text = await filled.send(eve, method, url)
+                said = f"{method} {path} with the {kind}: {status}"
+                if status not in ((404,) if used else (200, 201)):
+                    yield f"{said} {text}"
+                if MARK in text.replace(identifier, ""):
+                    yield f"{said} tells {text}"
                 if not used:
                     break
     if await victim.survey() != before:

@@ -13,6 +13,7 @@ from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescrip
 from vibe_llms.runs.events import RunEvent
 from vibe_llms.server import chat_requests, messages_requests, responses_requests
 from vibe_llms.server.api_budgets import BudgetList, list_budgets
+from vibe_llms.server.api_changes import follow_changes
 from vibe_llms.server.api_context import (
     Compaction,
     CompactionOrder,
@@ -114,6 +115,7 @@ from vibe_llms.server.api_sessions import (
     log_out,
     show_session,
 )
+from vibe_llms.server.changes import AnyChange
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
 from vibe_llms.server.chat_requests import ChatRequest
@@ -209,6 +211,13 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/budgets": {"GET": UserEndpoint(handler=list_budgets, reply=BudgetList)},
     "/api/contents/{hash}": {
         "GET": UserEndpoint(handler=load_content, headers=_RANGE, media=ANY, ranges=True)
+    },
+    "/api/changes": {
+        "GET": UserEndpoint(
+            handler=follow_changes,
+            headers={"Last-Event-ID": "Id of the last event that was received."},
+            events=AnyChange,
+        )
     },
     "/api/conversations": {
         "GET": UserEndpoint(

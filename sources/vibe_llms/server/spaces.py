@@ -38,6 +38,7 @@ from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
 from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.worker import RunWorker
+from vibe_llms.server.changes import ChangeFeed
 from vibe_llms.server.continuations import ContinuationStore
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.indexing import CollectionIndexer
@@ -144,6 +145,7 @@ class UserSpace:
         )
         self.session = Session(parts)
         self.continuations = continuations.open(user, places)
+        self.changes = ChangeFeed(self.session)
         self.entered = 0
         self._turns = _Slots(settings.user_turns, "turns", "too_many_turns")
         self._streams = _Slots(settings.user_streams, "event streams", "too_many_streams")

@@ -52,6 +52,7 @@ from vibe_llms.storage.deposits import GRACE_SECONDS, concerns_contents, referen
 from vibe_llms.storage.details import describe_changes
 from vibe_llms.storage.interfaces import (
     Appended,
+    ConversationVersions,
     Details,
     Finding,
     Relative,
@@ -67,6 +68,7 @@ from vibe_llms.storage.search import DOOMED, Index
 from vibe_llms.storage.threads import DiskThreads
 from vibe_llms.storage.transfer import StoredConversation
 from vibe_llms.storage.uploads import UploadFolder
+from vibe_llms.storage.versions import survey_versions
 
 T = TypeVar("T")
 
@@ -203,6 +205,12 @@ class DirectoryArchive:
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
         """Return the number of conversations that `survey` lists without a limit."""
         return await self._in_thread(self.count_now, tag, superseded)
+
+    async def survey_versions(
+        self, before: ConversationVersions | None = None
+    ) -> ConversationVersions:
+        """Return the versions of all conversations, or `before` if nothing has changed since."""
+        return await self._in_thread(self.survey_versions_now, before)
 
     async def survey_family(self, identity: str) -> Sequence[Relative]:
         """Return all conversations that were forked from the same one, oldest first."""
@@ -476,6 +484,12 @@ class DirectoryArchive:
     def count_now(self, tag: str = "", superseded: bool = False) -> int:
         """See `count`."""
         return self._ask(lambda index: index.count(tag=tag, superseded=superseded))
+
+    def survey_versions_now(self, before: ConversationVersions | None) -> ConversationVersions:
+        """See `survey_versions`."""
+        self.prepare()
+        with storage_errors(self.conversations):
+            return survey_versions(self.conversations, self._changes, before)
 
     def survey_family_now(self, identity: str) -> Sequence[Relative]:
         """See `survey_family`."""

@@ -109,6 +109,12 @@ def slot_of(identity: str) -> int:
     return 1 + crc32(identity.encode()) % _SLOTS
 
 
+def read_slot(table: bytes, identity: str) -> bytes:
+    """Return the number in a conversation's slot."""
+    start = _SLOT_BYTES * slot_of(identity)
+    return table[start : start + _SLOT_BYTES]
+
+
 def are_of_one_table(one: bytes, other: bytes) -> bool:
     """Return True if both states belong to the same table and neither is empty."""
     return bool(one) and one[:_SLOT_BYTES] == other[:_SLOT_BYTES]

@@ -110,6 +110,16 @@ class Relative(Struct, frozen=True):
     shared: int = 0
 
 
+class ConversationVersions(Struct, frozen=True):
+    """The version of each conversation at one time, which differs after each change.
+
+    `token` differs if any of them may have changed, and is empty if that is not certain.
+    """
+
+    token: bytes
+    versions: Mapping[str, object]
+
+
 class Finding(Struct, frozen=True):
     """A message that matches a search. `excerpt` marks the words with `[` and `]`.
 
@@ -295,6 +305,15 @@ class Archive(ContentArchive, Protocol):
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
         """Return the number of conversations that `survey` lists without a limit."""
+        ...
+
+    async def survey_versions(
+        self, before: ConversationVersions | None = None
+    ) -> ConversationVersions:
+        """Return the versions of all conversations, or `before` if nothing has changed since.
+
+        Another conversation may get a new version too, but none that changed keeps its own.
+        """
         ...
 
     async def survey_family(self, identity: str) -> Sequence[Relative]:

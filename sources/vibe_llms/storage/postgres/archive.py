@@ -40,6 +40,7 @@ from vibe_llms.storage.details import (
 from vibe_llms.storage.families import find_family
 from vibe_llms.storage.interfaces import (
     FORMAT,
+    ConversationVersions,
     Details,
     Finding,
     Origin,
@@ -298,6 +299,17 @@ class PostgresArchive:
             {"owner": self.user, "tag": clean_text(tag)},
         )
         return int(number)
+
+    async def survey_versions(
+        self, before: ConversationVersions | None = None
+    ) -> ConversationVersions:
+        """Return the versions of all conversations, or `before` if nothing has changed since."""
+        values: dict[str, Any] = {"owner": self.user}
+        ((token,),) = await self.database.fetch(self.user, statements.TOKEN, values)
+        if before is not None and before.token == token.encode():
+            return before
+        rows = await self.database.fetch(self.user, statements.VERSIONS, values)
+        return ConversationVersions(token.encode(), dict(rows))
 
     async def survey_family(self, identity: str) -> Sequence[Relative]:
         """Return all conversations that were forked from the same one, oldest first."""

@@ -178,6 +178,12 @@ IS_LISTED = """
 """
 NEWEST = "order by updated desc, created desc, identity desc"
 OLDEST = "order by created, identity"
+#: Transactions that last changed the conversations, and a text that differs after each change.
+VERSIONS = "select identity, xmin::text from vibe.conversations where owner = %(owner)s"
+TOKEN = f"""
+select coalesce(md5(string_agg(v.identity || ' ' || v.xmin, ' ' order by v.identity)), '-')
+from ({VERSIONS}) v
+"""
 #: Forks and their parents.
 FORKS = """
 select identity, origin[1] from vibe.conversations

@@ -138,6 +138,34 @@ async def _check_families_are_found(archives: Archives) -> None:
         )
 
 
+async def _check_versions_differ_after_changes(archives: Archives) -> None:
+    one, two = await archives.begin(*say("one")), await archives.begin(*say("two"))
+    versions = await archives.other.survey_versions()
+    require({*versions.versions} == {one, two}, f"there are versions of {[*versions.versions]}")
+    again = await archives.other.survey_versions(versions)
+    require(again.versions == versions.versions, "versions differ without a change")
+    (last,) = (await archives.one.restore(one)).canisters
+    for change, what in (
+        (archives.one.append(one, say("more"), after=last.identity), "a message"),
+        (archives.one.revise(one, name="name"), "a name"),
+        (archives.one.revise(one, add_tags=["tag"]), "a tag"),
+        (archives.one.revise(one, superseded_by=two), "a successor"),
+    ):
+        await change
+        before, versions = versions, await archives.other.survey_versions(versions)
+        changed = before.versions[one] != versions.versions[one]
+        require(changed, f"{what} does not change the version")
+        require(two in versions.versions, f"{what} forgets another conversation")
+    await archives.one.fork(two, "fork", produce_details())
+    versions = await archives.other.survey_versions(versions)
+    require({*versions.versions} == {one, two, "fork"}, "a fork has no version")
+    await archives.one.remove(one)
+    versions = await archives.other.survey_versions(versions)
+    require({*versions.versions} == {two, "fork"}, "a removed conversation has a version")
+    stranger = await archives.open("check-versions-of-others")
+    require(not (await stranger.survey_versions()).versions, "versions of another user are shown")
+
+
 async def _check_texts_mean_conversations(archives: Archives) -> None:
     one = archives.one
     await refuses(one.resolve("-1"), ConversationNotFound, "the newest of an empty archive")
@@ -309,6 +337,7 @@ CHECKS: Sequence[Check] = (
     _check_lists,
     _check_superseded_is_hidden,
     _check_families_are_found,
+    _check_versions_differ_after_changes,
     _check_texts_mean_conversations,
     _check_texts_of_any_script_mean_conversations,
     _check_words_are_found,
