@@ -68,7 +68,9 @@ class Logins:
         # Counted before it is known, because many may be tried at once.
         failures.append(now)
         yield
-        failures.remove(now)
+        # Later ones may have displaced it.
+        with suppress(ValueError):
+            failures.remove(now)
 
     async def begin(self, exchange: HttpExchange, user: str, key: str) -> Login:
         """Begin a login, and send its cookie with the response."""
