@@ -161,6 +161,9 @@ async def test_a_login_outlives_the_server(home: Path) -> None:
         ({"sec-fetch-site": ""}, False, False),
         ({"sec-fetch-site": "same-site", "origin": "{url}"}, False, False),
         ({"origin": "{url}"}, True, True),
+        # A proxy with TLS passes on the host without the port of its own.
+        ({"sec-fetch-site": "same-origin", "origin": "https://127.0.0.1:8443"}, True, True),
+        ({"origin": "https://127.0.0.1:8443"}, False, False),
         ({"origin": "https://friend.example"}, False, False),
         ({"origin": "null"}, False, False),
         # A browser without Sec-Fetch-Site sends Origin with all that is not only read.

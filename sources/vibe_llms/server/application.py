@@ -24,7 +24,7 @@ from vibe_llms.server.descriptors import ConnectionLimits
 from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, HttpExchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
-from vibe_llms.server.logins import check_page
+from vibe_llms.server.logins import check_page, comes_from_own_page
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 
 _LOGGER = get_logger("vibe_llms.server")
@@ -147,7 +147,8 @@ class Application:
                 code="host_not_allowed",
             )
         origin = exchange.headers.get(b"origin", b"").decode("latin-1")
-        same = origin.partition("://")[2] == host
+        # A proxy may change the host, but no page can set the other header.
+        same = origin.partition("://")[2] == host or comes_from_own_page(exchange)
         if origin and origin not in self._origins and not same:
             raise Rejected(
                 f"pages of {origin} are not allowed; add the origin to allowed-origins in [server]",

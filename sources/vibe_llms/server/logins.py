@@ -68,7 +68,9 @@ class Logins:
         # Counted before it is known, because many may be tried at once.
         failures.append(now)
         yield
-        failures.remove(now)
+        # Later ones may have displaced it.
+        with suppress(ValueError):
+            failures.remove(now)
 
     async def begin(self, exchange: HttpExchange, user: str, key: str) -> Login:
         """Begin a login, and send its cookie with the response."""
@@ -131,6 +133,11 @@ class Logins:
         return self._name
 
 
+def comes_from_own_page(exchange: HttpExchange) -> bool:
+    """Return True if the browser says that a page of this server sends a request."""
+    return exchange.headers.get(b"sec-fetch-site") == b"same-origin"
+
+
 def check_page(exchange: HttpExchange, *, browser: bool) -> None:
     """Raise `Rejected` if a request was not sent by a page of this server.
 
@@ -142,7 +149,7 @@ def check_page(exchange: HttpExchange, *, browser: bool) -> None:
     reads = exchange.method in _READING
     if (site := headers.get(b"sec-fetch-site")) is not None:
         # `none`: the user typed the address.
-        own = site == b"same-origin" or (reads and site == b"none")
+        own = comes_from_own_page(exchange) or (reads and site == b"none")
     elif (origin := headers.get(b"origin")) is not None:
         own = origin.partition(b"://")[2] == headers.get(b"host")
     else:
