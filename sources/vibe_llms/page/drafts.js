@@ -11,12 +11,14 @@ import { load, save } from "./stored.js";
  * @property {Attachment[]} files
  * @property {string[]} collections Collections of documents that the model may search.
  * @property {Pending | null} pending A request that was sent and not acknowledged.
+ * @property {{ at: string } | null} edit The message after which an edited one begins a branch.
+ * @property {string} aside What was typed before an earlier message was edited.
  */
 
 /** @typedef {{ key: string, path: string, body: any }} Pending */
 
 /** @type {Draft} */
-const EMPTY = { text: "", files: [], collections: [], pending: null };
+const EMPTY = { text: "", files: [], collections: [], pending: null, edit: null, aside: "" };
 
 /** Return the draft of a conversation; `new` is the one that begins a conversation.
  *
@@ -34,8 +36,8 @@ export function loadDraft(conversation) {
  * @param {Draft} draft
  */
 export function saveDraft(conversation, draft) {
-  const { text, files, collections, pending } = draft;
-  const empty = !text && !files.length && !collections.length && !pending;
+  const { text, files, collections, pending, edit, aside } = draft;
+  const empty = !text && !files.length && !collections.length && !pending && !edit && !aside;
   save(`draft:${conversation}`, empty ? undefined : draft);
 }
 

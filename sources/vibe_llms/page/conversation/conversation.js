@@ -8,9 +8,7 @@ import { address, go } from "../router.js";
 import { loadRuns } from "../runs.js";
 import { say } from "../say.js";
 import { html, useEffect, useMemo, useSignal } from "../vendor/ui.js";
-import { loadTexts } from "../contents.js";
-import { path, request } from "../api.js";
-import { produceKey } from "../drafts.js";
+import { produceActions } from "./actions.js";
 import { Composer } from "./composer.js";
 import { ConversationHeader } from "./header.js";
 import { ConversationHistory, isActive } from "./history.js";
@@ -26,8 +24,7 @@ export function ConversationPage({ identity, message = "" }) {
   const history = useMemo(() => (identity ? new ConversationHistory(identity) : null), [identity]);
   const outbox = useMemo(() => new Outbox(identity || "new"), [identity]);
   const model = useSignal("");
-  /** The message before the one that is edited; null if none is. */
-  const forkAt = useSignal(/** @type {string | null} */ (null));
+  const { edit } = outbox.draft.value;
 
   const show = (/** @type {any} */ run) => {
     void loadRuns().catch(tellError);
@@ -39,16 +36,17 @@ export function ConversationPage({ identity, message = "" }) {
   };
   useEffect(() => {
     model.value = "";
-    forkAt.value = null;
     void loadModels().catch(tellError);
     void outbox.resume().then((run) => run?.conversation && show(run));
-    if (!history) return undefined;
+    const leave = outbox.watch();
+    if (!history) return leave;
     void history.open().then(() => reveal(history, message)).catch(tellError);
     const end = onChange((change) => {
       if (change.change === "run" && change.conversation === identity) void history.findRun();
       else if (change.change === "all" || change.id === identity) void history.refresh();
     });
     return () => {
+      leave();
       end();
       history.close();
     };
@@ -64,36 +62,36 @@ export function ConversationPage({ identity, message = "" }) {
   const run = history?.run.value ?? null;
   const running = isActive(run);
   const send = async () => {
-    if (running && run && forkAt.value === null) {
+    if (running && run && !edit) {
       if (await outbox.steer(run.id)) void history?.refreshRun();
       return;
     }
     const wanted = model.value || (identity ? "" : chosenModel.value);
-    const begun = await outbox.send({ model: wanted, forkAt: forkAt.value });
-    if (!begun) return;
-    forkAt.value = null;
-    show(begun);
+    const begun = await outbox.send(wanted);
+    if (begun) show(begun);
   };
-  const actions = useMemo(() => produceActions(identity, history, outbox, forkAt, show), [history]);
+  const actions = useMemo(
+    () => history && produceActions(history, outbox, model, show), [history, outbox],
+  );
   if (history?.gone.value) return html`<main id="main"><p class="problem">${say("conversation.gone")}</p></main>`;
   return html`<main id="main" class="conversation">
     <${ConversationHeader} identity=${identity} history=${history} />
     ${history
       ? html`<${MessageList} history=${history} actions=${actions} siblingsOf=${none} />`
-      : html`<${Welcome} choose=${(/** @type {string} */ text) => { outbox.change({ text }); void send(); }} />`}
+      : html`<${Welcome} choose=${(/** @type {string} */ text) => { outbox.replace(text, null); void send(); }} />`}
     ${history?.error.value
       ? html`<p class="problem">${history.error.value}
           <button type="button" onClick=${() => history.refresh()}>${say("retry")}</button></p>`
       : null}
     ${history ? html`<${Queued} history=${history} />` : null}
-    <${Composer} outbox=${outbox} running=${running} editing=${forkAt.value !== null}
+    <${Composer} outbox=${outbox} running=${running} editing=${edit !== null}
       model=${model.value || history?.head.value?.model || ""}
       messages=${history?.messages.value ?? []}
       setModel=${(/** @type {string} */ chosen) => {
         model.value = chosen;
         if (!identity) chosenModel.value = chosen;
       }}
-      cancelEdit=${() => { forkAt.value = null; outbox.change({ text: "" }); }}
+      cancelEdit=${() => outbox.giveUp()}
       send=${send} stop=${() => history?.stop().catch(tellError)} />
   </main>`;
 }
@@ -116,54 +114,4 @@ async function reveal(history, message) {
     found?.scrollIntoView({ block: "start" });
     found?.focus({ preventScroll: true });
   });
-}
-
-/**
- * @param {string} identity
- * @param {ConversationHistory | null} history
- * @param {Outbox} outbox
- * @param {import("../vendor/ui.js").Signal<string | null>} forkAt
- * @param {(run: any) => void} show
- * @returns {import("./message.js").MessageActions}
- */
-function produceActions(identity, history, outbox, forkAt, show) {
-  const before = (/** @type {StoredMessage} */ message) => {
-    const messages = history?.messages.value ?? [];
-    return messages[messages.indexOf(message) - 1]?.identity ?? "";
-  };
-  return {
-    async edit(message) {
-      try {
-        await history?.reveal(message.identity);
-        outbox.change({ text: await loadTexts(message) });
-        forkAt.value = before(message);
-        document.querySelector("textarea")?.focus();
-      } catch (error) {
-        tellError(error);
-      }
-    },
-    async retry(message) {
-      const messages = history?.messages.value ?? [];
-      const place = messages.indexOf(message);
-      const asked = messages.slice(0, place).findLast((one) => one.role === "user" && !one.steered);
-      if (!asked) return;
-      try {
-        const { collections } = outbox.draft.value;
-        const json = { conversation: identity, fork_at: asked.identity, collections };
-        const headers = { "Idempotency-Key": produceKey() };
-        show(await request("POST", "/api/runs", { json, headers }));
-      } catch (error) {
-        tellError(error);
-      }
-    },
-    async fork(message) {
-      try {
-        const json = { at: message.identity };
-        const made = await request("POST", path`/api/conversations/${identity}/fork`, { json });
-        go(address("c", made.id));
-      } catch (error) {
-        tellError(error);
-      }
-    },
-  };
 }

@@ -22,6 +22,15 @@ export class Outbox {
     this.error = signal("");
   }
 
+  /** Show what is typed in another tab while this one is not used; return a function to end it. */
+  watch() {
+    const read = () => {
+      if (!document.hasFocus() && !this.sending.value) this.draft.value = loadDraft(this.conversation);
+    };
+    addEventListener("storage", read);
+    return () => removeEventListener("storage", read);
+  }
+
   /** Change the draft and store it.
    *
    * @param {Partial<Draft>} change
@@ -32,18 +41,34 @@ export class Outbox {
   }
 
   /**
+   * Put another text in the box, and what is there aside until that text is sent or given up.
+   *
+   * @param {string} text
+   * @param {{ at: string } | null} edit The message after which the text begins a branch.
+   */
+  replace(text, edit) {
+    const { text: typed, aside } = this.draft.value;
+    this.change({ text, edit, aside: aside || typed });
+  }
+
+  /** Put the text back that was in the box before. */
+  giveUp() {
+    this.change({ text: this.draft.value.aside, edit: null, aside: "" });
+  }
+
+  /**
    * Send the draft as a run; return the run, or null if the draft is kept because of an error.
    *
-   * @param {{ model?: string, forkAt?: string | null }} options
+   * @param {string} model The model or agent, or an empty text for the conversation's own.
    */
-  send({ model, forkAt = null }) {
-    const { text, files, collections } = this.draft.value;
+  send(model) {
+    const { text, files, collections, edit } = this.draft.value;
     /** @type {any} */
     const body = { prompt: text, files: files.map((one) => one.id) };
     if (collections.length) body.collections = collections;
     if (model) body.model = model;
     if (this.conversation !== "new") body.conversation = this.conversation;
-    if (forkAt !== null) body.fork_at = forkAt;
+    if (edit) body.fork_at = edit.at;
     return this.#post({ key: this.#key(), path: "/api/runs", body });
   }
 
@@ -106,7 +131,7 @@ export class Outbox {
    * @param {{ conversation?: string }} reply
    */
   #acknowledge(pending, { conversation = this.conversation }) {
-    const { text, collections } = this.draft.value;
+    const { text, collections, aside } = this.draft.value;
     if (conversation !== this.conversation && collections.length) {
       saveDraft(conversation, { ...loadDraft(conversation), collections });
     }
@@ -114,6 +139,7 @@ export class Outbox {
     // What was typed while the message was on its way stays.
     const sent = pending.body.prompt;
     const rest = text.startsWith(sent) ? text.slice(sent.length) : text;
-    this.change({ text: rest, files: [], collections: kept, pending: null });
+    const next = rest || aside;
+    this.change({ text: next, files: [], collections: kept, pending: null, edit: null, aside: "" });
   }
 }
