@@ -1,9 +1,10 @@
-"""The files of the page, read without a browser: their size, their hashes, and what they may say."""
+"""The files of the page, read without a browser: their sizes, hashes, and words."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,9 @@ FORBIDDEN = re.compile(
     |\b(?:href|src|action|formaction)=\$\{(?!item\.href\b)\w+\.[\w.]+\}""",
     re.VERBOSE,
 )
-_STATIC = re.compile(r"""^\s*(?:import|export)\s[^"'()]*["'](\.[^"']+)["']|^import\s*["'](\.[^"']+)["']""", re.M)
+_STATIC = re.compile(
+    r"""^\s*(?:import|export)\s[^"'()]*["'](\.[^"']+)["']|^import\s*["'](\.[^"']+)["']""", re.M
+)
 _COMMENT = re.compile(r"/\*.*?\*/|(?:^|(?<=\s))//[^\n]*", re.DOTALL)
 #: A text with words: a letter, then at least one space, then a letter.
 _SENTENCE = re.compile(r"""(["'])([A-Z][a-z]+ [A-Za-z][^"'\n]*)\1|`([A-Z][a-z]+ [a-z][^`$]*)""")
@@ -185,20 +188,19 @@ def test_each_word_of_the_table_is_used_or_composed() -> None:
 def test_bundles_are_those_of_the_table() -> None:
     table = (PAGE / "vendor/README.md").read_text()
     rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| `([0-9a-f]{64})` \|$", table, re.M))
-    bundles = [one for one in (PAGE / "vendor").glob("*.js")]
+    bundles = list((PAGE / "vendor").glob("*.js"))
     assert {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in bundles} == rows
 
 
 def test_the_bundles_hold_the_versions_that_are_pinned() -> None:
-    import json
-
     pinned = json.loads((PAGE.parents[2] / ".auxiliary/page/package.json").read_text())
     table = (PAGE / "vendor/README.md").read_text()
     for name in ("preact", "htm", "@preact/signals", "marked", "prismjs", "temml"):
         assert f"{name} {pinned['devDependencies'][name]} (" in table
-        assert f"{name} {pinned['devDependencies'][name]}\n" in (
-            PAGE / "vendor/LICENSES.txt"
-        ).read_text()
+        assert (
+            f"{name} {pinned['devDependencies'][name]}\n"
+            in (PAGE / "vendor/LICENSES.txt").read_text()
+        )
 
 
 def test_compressed_files_are_what_they_were() -> None:
