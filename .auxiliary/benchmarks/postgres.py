@@ -38,9 +38,9 @@ from archives import real_disk
 from measure import HERE
 from memory_growth import GROW
 from memory_search import InventedEmbedder, fill, measure_store, produce_questions, produce_texts
-from page import PAGE, describe_machine, number, write_between
 from plots import draw_plot
 
+from page import PAGE, describe_machine, number, write_between
 from vibe_llms.memory.postgres import PostgresMemory
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.storage.archive import DirectoryArchive

@@ -20,11 +20,12 @@ from context_turns import measure_compacting, measure_deciding
 from crowds import measure_crowds, measure_first_chunk
 from measure import Row
 from memory_building import measure_building
-from page import PAGE, describe_machine, number, write_between
 from startup import measure_help, measure_imports, measure_oneshot
 from streaming import measure_chunks, measure_contract, measure_crowd
 from tools import measure_tools
 from turns import measure_first_turns, measure_turns
+
+from page import PAGE, describe_machine, number, write_between
 
 PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     # First, while the memory of this process is as an application has it.

@@ -20,9 +20,6 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-
-pytest.importorskip("playwright", reason="the page's tests need the package playwright")
-
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 #: Name of the browser, or its path.

@@ -1,9 +1,10 @@
-"""The files of the page, read without a browser: size, hashes, and what they may say."""
+"""The files of the page, read without a browser: their sizes, hashes, and words."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -192,8 +193,6 @@ def test_bundles_are_those_of_the_table() -> None:
 
 
 def test_the_bundles_hold_the_versions_that_are_pinned() -> None:
-    import json
-
     pinned = json.loads((PAGE.parents[2] / ".auxiliary/page/package.json").read_text())
     table = (PAGE / "vendor/README.md").read_text()
     for name in ("preact", "htm", "@preact/signals", "marked", "prismjs", "temml"):

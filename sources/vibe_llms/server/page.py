@@ -29,7 +29,9 @@ _MODULES = b"{modules}"
 _FIRST_MODULE = PurePosixPath("main.js")
 _LINK = '<link rel="modulepreload" href="/page/{version}/%s" />'
 #: A static import of another module of the page.
-_IMPORT = re.compile(rb"""^(?:import|export)\b(?:[\w\s{},*$]*\bfrom)?\s*"(\.[^"]+)";""", re.MULTILINE)
+_IMPORT = re.compile(
+    rb"""^(?:import|export)\b(?:[\w\s{},*$]*\bfrom)?\s*"(\.[^"]+)";""", re.MULTILINE
+)
 #: Media types of the files that are served; files with other suffixes are not.
 _TYPES = {
     ".css": "text/css; charset=utf-8",

@@ -28,11 +28,12 @@ export function CodeBlock({ text, language, complete }) {
     let current = true;
     setTokens(null);
     if (complete && language && text.length <= LONGEST) {
-      void import("../vendor/prism.js").then(({ languages, tokenize }) => {
-        const name = language.toLowerCase();
-        const grammar = Object.hasOwn(NAMES, name) ? languages[NAMES[name] ?? ""] : languages[name];
+      import("../vendor/prism.js").then(({ languages, tokenize }) => {
+        const given = language.toLowerCase();
+        const name = Object.hasOwn(NAMES, given) ? NAMES[given] ?? "" : given;
+        const grammar = Object.hasOwn(languages, name) ? languages[name] : undefined;
         if (current && typeof grammar === "object") setTokens(tokenize(text, grammar));
-      });
+      }, () => undefined); // Without Prism, code has no colors.
     }
     return () => {
       current = false;

@@ -13,9 +13,9 @@ export function Formula({ text, display }) {
   useEffect(() => {
     let current = true;
     if (text.length <= LONGEST) {
-      void import("../vendor/math.js").then(({ render }) => {
+      import("../vendor/math.js").then(({ render }) => {
         if (current && place.current) draw(render, text, place.current, display);
-      });
+      }, () => undefined); // Without temml, the text remains.
     }
     return () => {
       current = false;

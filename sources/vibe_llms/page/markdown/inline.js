@@ -89,7 +89,7 @@ const ENTITIES = /** @type {Record<string, string>} */ ({
  */
 function unescapeText(text) {
   return text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w+));/gi, (whole, digits, hex, name) => {
-    if (name) return ENTITIES[name] ?? whole;
+    if (name) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] ?? whole : whole;
     const code = digits ? Number(digits) : parseInt(hex, 16);
     return code && code <= 0x10ffff ? String.fromCodePoint(code) : "\ufffd";
   });
