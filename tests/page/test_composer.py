@@ -113,6 +113,31 @@ def test_what_fills_the_context_window_is_shown(page: Page, site: Site) -> None:
     expect(panel).to_be_hidden()
 
 
+def test_a_stopped_reply_is_continued(page: Page, site: Site) -> None:
+    page.get_by_label("Model or agent").select_option("scripted/slow")
+    ask(page, "Slow, please")
+    expect(page.locator(".message.live")).to_contain_text("One two")
+    page.get_by_role("button", name="Stop").press("Enter")
+    expect(page.get_by_text("The reply was stopped.")).to_be_visible()
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".message.user").last).to_contain_text("Continue where you stopped.")
+    expect(page.locator(".message.assistant").last).to_contain_text("Done.")
+
+
+def test_a_message_without_an_answer_can_be_answered(page: Page, site: Site) -> None:
+    site.stop()
+    site.scripts["broken"] = '[[replies]]\nparts = [{ error = "overloaded" }]\n'
+    site.start()
+    page.reload()
+    page.get_by_label("Model or agent").select_option("scripted/broken")
+    ask(page, "Hello")
+    expect(page.locator(".messages .problem").first).to_be_visible()
+    page.get_by_label("Model or agent").select_option("scripted/demo")
+    page.get_by_role("button", name="Get an answer").click()
+    expect(page.locator(".message.assistant")).to_contain_text("scripted/demo")
+    expect(page.locator(".message.user")).to_have_count(1)
+
+
 def test_a_failed_reply_says_why_and_can_be_tried_again(page: Page, site: Site) -> None:
     site.stop()
     site.scripts["broken"] = '[[replies]]\nparts = [{ text = "Half " }, { error = "overloaded" }]\n'

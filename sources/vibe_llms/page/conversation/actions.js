@@ -5,6 +5,7 @@ import { tellError } from "../announcements.js";
 import { loadTexts } from "../contents.js";
 import { produceKey } from "../drafts.js";
 import { address, go } from "../router.js";
+import { say } from "../say.js";
 
 /** @typedef {import("./history.js").StoredMessage} StoredMessage */
 
@@ -36,6 +37,19 @@ export function produceActions(history, outbox, model, show) {
       const { collections } = outbox.draft.value;
       /** @type {any} */
       const json = { conversation: history.identity, fork_at: asked.identity, collections };
+      if (model.value) json.model = model.value;
+      try {
+        const headers = { "Idempotency-Key": produceKey() };
+        show(await request("POST", "/api/runs", { json, headers }));
+      } catch (error) {
+        tellError(error);
+      }
+    },
+    async proceed(message) {
+      /** @type {any} */
+      const json = { conversation: history.identity };
+      // A message of the user is answered; after a reply, the model has to be asked to go on.
+      if (message.role !== "user") json.prompt = say("message.continuePrompt");
       if (model.value) json.model = model.value;
       try {
         const headers = { "Idempotency-Key": produceKey() };

@@ -17,6 +17,7 @@ import { ToolCard } from "./tool_card.js";
  * @property {(message: StoredMessage) => void} edit
  * @property {(message: StoredMessage) => void} retry
  * @property {(message: StoredMessage) => void} fork
+ * @property {(message: StoredMessage) => void} proceed Lets the model go on after the last message.
  */
 
 /**
@@ -25,6 +26,7 @@ import { ToolCard } from "./tool_card.js";
  * @property {StoredMessage | undefined} result The result of a call.
  * @property {string} conversation
  * @property {StoredMessage | undefined} recalled Recalled entries of memory for this message.
+ * @property {boolean} last True for the last message of a conversation without a run.
  * @property {boolean} first True if another role spoke before.
  * @property {boolean} running True for a call that runs now.
  * @property {boolean} waiting True for a call that waits for a decision.
@@ -85,13 +87,19 @@ export class MessageView extends Component {
   }
 
   drawFooter() {
-    const { message, footer, actions, siblings } = this.props;
+    const { message, last, footer, actions, siblings } = this.props;
     const { role, ending } = message;
     const spoken = role === "user" || role === "assistant";
     const problem = describeEnding(ending);
     if (!spoken && !problem && !footer && !siblings) return null;
     return html`<footer>
-      ${problem ? html`<p class="problem"><${Icon} name="warn" /> ${problem}</p>` : null}
+      ${problem ? html`<p class="problem"><${Icon} name="warn" /> ${problem}
+          ${last ? html`<button type="button" onClick=${() => actions.proceed(message)}>
+            ${say("message.continue")}</button>` : null}
+        </p>` : null}
+      ${last && role === "user"
+        ? html`<button type="button" onClick=${() => actions.proceed(message)}>${say("message.answer")}</button>`
+        : null}
       <div class="tools">
         ${spoken
           ? html`<${CopyButton} text=${() => loadTexts(message)} label=${say("message.copy")} />`

@@ -66,6 +66,7 @@ export function MessageList({ history, actions, siblingsOf }) {
         speaker = speakerOf(message.role);
         const call = message.role === "invocation";
         return html`<${MessageView} key=${message.identity} message=${message} first=${first}
+          last=${message === shown.at(-1) && !isActive(run)}
           result=${call ? results.get(message.identity) : undefined}
           running=${call && isActive(run)} waiting=${waiting.has(message.identity)}
           progress=${call ? history.progress.value[message.identity] : undefined}

@@ -90,6 +90,8 @@ export const ENGLISH = {
   "message.retry": "Answer again as a branch",
   "message.fork": "Branch from here",
   "message.continue": "Continue",
+  "message.continuePrompt": "Continue where you stopped.",
+  "message.answer": "Get an answer",
   "message.steered": "Added while the model was answering",
   "message.tokens": "{input} tokens read, {output} written",
   "message.price": "about {price}",
