@@ -4,7 +4,7 @@
 import { address, go, route } from "../router.js";
 import { Icon } from "../icons.js";
 import { say, sayDay } from "../say.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
+import { computed, html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { activeConversations } from "../runs.js";
 import { ConversationMenu } from "./menu.js";
 import {
@@ -18,11 +18,13 @@ const MARGIN = 10;
 /** @typedef {import("./conversations.js").Summary} Summary */
 /** @typedef {{ day: string } | { day?: undefined, one: Summary, place: number }} Row */
 
+const allRows = computed(() => produceRows(conversations.value));
+
 /** The list, with a row for each conversation and each day. */
 export function ConversationList() {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [view, setView] = useState({ top: 0, height: 800 });
-  const rows = produceRows(conversations.value);
+  const rows = allRows.value;
   const row = ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
   const first = Math.max(0, Math.floor(view.top / row) - MARGIN);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / row) + MARGIN);
