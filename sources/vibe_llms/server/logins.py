@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-from vibe_llms.base.exceptions import StorageError
+from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.server.exchanges import HttpExchange, UntilDone
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.secrets import SecretStore
@@ -111,8 +111,8 @@ class Logins:
         known = True
         while known:
             await asyncio.sleep(_WATCH_SECONDS)
-            # If the storage cannot be asked now, the login is not known to have ended.
-            with suppress(StorageError):
+            # A storage that cannot be asked now does not say that the login has ended.
+            with suppress(VibeLlmsError):
                 known = await self.find(exchange) is not None
         ended.set_result(None)
 
