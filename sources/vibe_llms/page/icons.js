@@ -24,6 +24,7 @@ const PATHS = {
   menu: "M4 7h16M4 12h16M4 17h16",
   more: "M5 12h.01M12 12h.01M19 12h.01",
   play: "M7 5l12 7-12 7z",
+  question: "M8 9a4 4 0 118 0c0 3-4 3-4 6M12 19h.01",
   refresh: "M4 12a8 8 0 0114-5l2 2M20 4v5h-5M20 12a8 8 0 01-14 5l-2-2M4 20v-5h5",
   search: "M11 4a7 7 0 100 14 7 7 0 000-14zM16 16l5 5",
   send: "M12 19V5M6 11l6-6 6 6",

@@ -17,6 +17,7 @@ import { say } from "./say.js";
 import { storageFails } from "./stored.js";
 import { html, render, useEffect } from "./vendor/ui.js";
 import { OtherView } from "./views.js";
+import { loadWaiting } from "./waiting.js";
 
 function Page() {
   const entered = loggedIn.value && session.value !== null;
@@ -54,7 +55,7 @@ function Inside() {
 }
 
 async function load() {
-  await Promise.all([loadConversations(), loadRuns()]).catch(tellError);
+  await Promise.all([loadConversations(), loadRuns(), loadWaiting()]).catch(tellError);
 }
 
 /** Messages that pass, and errors. */

@@ -5,9 +5,9 @@ import { tellError } from "./announcements.js";
 import { Icon } from "./icons.js";
 import { ConversationList, beginConversation } from "./list/sidebar.js";
 import { address, route } from "./router.js";
-import { waitingCount } from "./runs.js";
 import { say } from "./say.js";
 import { html, signal, useEffect } from "./vendor/ui.js";
+import { waitingCount } from "./waiting.js";
 
 /** True while the side is shown on a narrow window. */
 const open = signal(false);
@@ -15,6 +15,8 @@ const open = signal(false);
 /** @type {{ view: string, icon: import("./icons.js").IconName, label: import("./say.js").Word }[]} */
 const LINKS = [
   { view: "search", icon: "search", label: "nav.search" },
+  { view: "waiting", icon: "question", label: "nav.waiting" },
+  { view: "runs", icon: "play", label: "nav.runs" },
   { view: "memory", icon: "memory", label: "nav.memory" },
   { view: "documents", icon: "folder", label: "nav.documents" },
   { view: "models", icon: "bot", label: "nav.models" },

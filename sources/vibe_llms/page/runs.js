@@ -16,11 +16,6 @@ export const activeConversations = computed(
   () => new Set(activeRuns.value.map((one) => one.conversation)),
 );
 
-/** Number of runs that wait for a decision or an answer. */
-export const waitingCount = computed(
-  () => activeRuns.value.filter((one) => one.status === "waiting").length,
-);
-
 /** Load the runs that have not ended. */
 export async function loadRuns() {
   const pages = await Promise.all(

@@ -8,8 +8,10 @@ const VIEWS = {
   documents: () => import("./documents/view.js"),
   memory: () => import("./memory/view.js"),
   models: () => import("./models/view.js"),
+  runs: () => import("./runs/view.js"),
   search: () => import("./search/view.js"),
   settings: () => import("./settings/view.js"),
+  waiting: () => import("./waiting/view.js"),
 };
 
 /**

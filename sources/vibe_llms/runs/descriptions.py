@@ -12,16 +12,27 @@ from msgspec.structs import asdict
 from vibe_llms.invocation.questions import ElicitationField
 from vibe_llms.messages.canisters import InvocationCanister, Turn, UserCanister
 from vibe_llms.messages.contents import text_of
-from vibe_llms.runs.interfaces import RunQuestion, RunRecord, RunStatus, read_lines
+from vibe_llms.runs.interfaces import (
+    OUTLINE_CHARACTERS,
+    RunQuestion,
+    RunRecord,
+    RunStatus,
+    read_lines,
+)
 from vibe_llms.runs.run import Run
 
 
 class RunDescription(Struct, kw_only=True):
-    """A run; `error` is the reason if it failed."""
+    """A run.
+
+    `title` is the beginning of the user's last message in its prompt, and `error` the reason if it
+    failed.
+    """
 
     id: str
     status: RunStatus
     conversation: str
+    title: str
     model: str
     created: datetime
     updated: datetime
@@ -34,6 +45,7 @@ class RunDescription(Struct, kw_only=True):
             id=record.identity,
             status=record.status,
             conversation=record.conversation,
+            title=read_title(record)[:OUTLINE_CHARACTERS],
             model=record.recipe.model,
             created=record.created,
             updated=record.updated,

@@ -23,7 +23,7 @@ from vibe_llms.runs.news import News
 from vibe_llms.storage.interfaces import Details
 
 #: Number of characters of a message kept in an outline.
-_OUTLINE_CHARACTERS = 200
+OUTLINE_CHARACTERS = 200
 
 
 class RunStatus(StrEnum):
@@ -500,7 +500,7 @@ def _outline(canister: Canister) -> Canister:
     if not isinstance(canister, UserCanister):
         return SupervisorCanister(identity=identity, created=created)
     texts = (one.data for one in canister.contents if isinstance(one, TextualContent))
-    text = "".join(one for one in texts if isinstance(one, str))[:_OUTLINE_CHARACTERS]
+    text = "".join(one for one in texts if isinstance(one, str))[:OUTLINE_CHARACTERS]
     contents = (TextualContent(text),)
     return UserCanister(identity=identity, created=created, contents=contents)
 

@@ -5,6 +5,7 @@ import { speak } from "../announcements.js";
 import { say } from "../say.js";
 import { follow } from "../streams.js";
 import { batch, signal } from "../vendor/ui.js";
+import { loadWaiting, waiting } from "../waiting.js";
 import { LiveMessage } from "./live.js";
 
 /**
@@ -34,7 +35,9 @@ import { LiveMessage } from "./live.js";
  * @property {string} id
  * @property {string} status
  * @property {string} conversation
+ * @property {string} [title] Beginning of the user's message.
  * @property {string} model
+ * @property {string} created
  * @property {string} error
  * @property {any[]} [approvals]
  * @property {any[]} [questions]
@@ -152,7 +155,8 @@ export class ConversationHistory {
       this.live.value = [];
       this.notices.value = [];
     });
-    speak(say("status.answering"));
+    const asked = waiting.value.some((one) => one.conversation === this.identity);
+    if (!asked) speak(say("status.answering"));
     void this.#follow(run);
   }
 
@@ -215,7 +219,7 @@ export class ConversationHistory {
         return false;
       case "approval-requested":
       case "answer-requested":
-        speak(say("status.waiting"));
+        void loadWaiting().catch((error) => this.#fail(error));
         void this.refreshRun();
         void this.refresh();
         return false;

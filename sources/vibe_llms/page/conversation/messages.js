@@ -3,6 +3,8 @@
 import { estimatePrice } from "../models.js";
 import { say, sayPrice } from "../say.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
+import { waiting } from "../waiting.js";
+import { WaitingCards } from "../waiting/cards.js";
 import { isActive } from "./history.js";
 import { LiveMessageView, MessageView } from "./message.js";
 import { isRecalled } from "./recalled.js";
@@ -44,7 +46,8 @@ export function MessageList({ history, actions, siblingsOf }) {
 
   const results = new Map(messages.filter((one) => one.role === "result").map((one) => [one.invocation, one]));
   const calls = new Set(messages.filter((one) => one.role === "invocation").map((one) => one.identity));
-  const waiting = new Set((run?.approvals ?? []).filter((one) => one.allowed === null).map((one) => one.invocation));
+  const items = waiting.value.filter((one) => one.conversation === history.identity);
+  const asked = new Set(items.map((one) => (one.call ?? one.question)?.invocation));
   const recalled = findRecalled(messages);
   const hidden = new Set(recalled.values());
   const shown = messages.filter((one) =>
@@ -68,7 +71,7 @@ export function MessageList({ history, actions, siblingsOf }) {
         return html`<${MessageView} key=${message.identity} message=${message} first=${first}
           last=${message === shown.at(-1) && !isActive(run)}
           result=${call ? results.get(message.identity) : undefined}
-          running=${call && isActive(run)} waiting=${waiting.has(message.identity)}
+          running=${call && isActive(run)} waiting=${asked.has(message.identity)}
           progress=${call ? history.progress.value[message.identity] : undefined}
           conversation=${history.identity} recalled=${recalled.get(message)}
           model=${switched} footer=${describeUsage(message)} actions=${actions}
@@ -76,9 +79,10 @@ export function MessageList({ history, actions, siblingsOf }) {
       })}
       ${live.map((one, place) => html`<${LiveMessageView} key=${one.identity} live=${one}
         first=${place === 0 && speaker !== "assistant"} />`)}
-      ${isActive(run) && !live.length ? html`<p class="hint writing">${say("reply.writing")}</p>` : null}
+      ${isActive(run) && !live.length && !items.length ? html`<p class="hint writing">${say("reply.writing")}</p>` : null}
       ${history.notices.value.map((one, place) => html`<p class="notice" key=${place}>${one.text}</p>`)}
       ${run?.error ? html`<p class="problem">${run.error}</p>` : null}
+      <${WaitingCards} items=${items} onSettled=${focusCall} />
       <div ref=${end} class="end"></div>
     </div>
     ${following
@@ -128,6 +132,15 @@ function useSteadyTop(box, messages) {
     }
     before.current = { first, height: place.scrollHeight };
   });
+}
+
+/** Move the focus from a card that goes to the call that it was about.
+ *
+ * @param {import("../waiting.js").WaitingItem} item
+ */
+function focusCall({ call, question }) {
+  const message = document.getElementById(`m-${(call ?? question)?.invocation}`);
+  message?.focus({ preventScroll: true });
 }
 
 /** Return the document with the recalled entries of memory for each message that it was made for.

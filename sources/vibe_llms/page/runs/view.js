@@ -1,0 +1,148 @@
+// The runs of the user: what runs, waits, failed, and ended, newest first.
+
+import { tellError } from "../announcements.js";
+import { get, path, request } from "../api.js";
+import { onChange } from "../events.js";
+import { Icon } from "../icons.js";
+import { conversations } from "../list/conversations.js";
+import { address } from "../router.js";
+import { say, sayDay, sayMoment, sayTime } from "../say.js";
+import { html, useEffect, useSignal } from "../vendor/ui.js";
+
+/** @typedef {import("../conversation/history.js").Run} Run */
+
+const PAGE = 50;
+/** Milliseconds in which several changes need one request. */
+const PAUSE_MS = 200;
+
+const STATUSES = /** @type {const} */ ([
+  "queued", "running", "waiting", "failed", "cancelled", "completed",
+]);
+const ICONS = /** @type {Record<string, import("../icons.js").IconName>} */ ({
+  queued: "clock", running: "play", waiting: "question", failed: "warn", cancelled: "stop",
+  completed: "check",
+});
+
+/**
+ * @param {{ parts: string[] }} props The first part is the status to show; without it, all are.
+ */
+export function View({ parts: [chosen = ""] }) {
+  const runs = useSignal(/** @type {Run[] | null} */ (null));
+  const hasMore = useSignal(false);
+  const error = useSignal("");
+  const load = async (/** @type {AbortSignal} */ abort) => {
+    try {
+      const limit = Math.min(Math.max(runs.value?.length ?? 0, PAGE), 1000);
+      const page = await get("/api/runs", { status: chosen, limit }, abort);
+      runs.value = page.runs;
+      hasMore.value = page.has_more;
+      error.value = "";
+    } catch (problem) {
+      if (!abort.aborted) error.value = problem instanceof Error ? problem.message : String(problem);
+    }
+  };
+  useEffect(() => {
+    document.title = `${say("runs.title")} – ${say("title")}`;
+    runs.value = null;
+    const abort = new AbortController();
+    let timer = 0;
+    void load(abort.signal);
+    const end = onChange(({ change }) => {
+      if (change === "conversation" || timer) return;
+      timer = setTimeout(() => {
+        timer = 0;
+        void load(abort.signal);
+      }, PAUSE_MS);
+    });
+    return () => {
+      end();
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [chosen]);
+  const more = async () => {
+    const last = runs.value?.at(-1);
+    if (!last) return;
+    try {
+      const page = await get("/api/runs", { status: chosen, limit: PAGE, after: last.id });
+      runs.value = [...(runs.value ?? []), ...page.runs];
+      hasMore.value = page.has_more;
+    } catch (problem) {
+      tellError(problem);
+    }
+  };
+  const again = () => load(new AbortController().signal);
+  return html`<h1>${say("runs.title")}</h1>
+    <nav class="filter" aria-label=${say("runs.filter")}>
+      ${["", ...STATUSES].map((status) => html`<a key=${status}
+        href=${status ? address("runs", status) : address("runs")}
+        aria-current=${status === chosen ? "page" : undefined}>${sayStatus(status)}</a>`)}
+    </nav>
+    ${error.value
+      ? html`<p class="problem" role="alert">${error.value}
+          <button type="button" onClick=${again}>${say("retry")}</button></p>`
+      : null}
+    ${runs.value && !runs.value.length ? html`<p class="hint">${say("runs.none")}</p>` : null}
+    <${Days} runs=${runs.value ?? []} changed=${again} />
+    ${hasMore.value ? html`<button type="button" onClick=${more}>${say("more")}</button>` : null}`;
+}
+
+/**
+ * The runs, with a heading for each day.
+ *
+ * @param {{ runs: Run[], changed: () => void }} props
+ */
+function Days({ runs, changed }) {
+  const days = [...new Set(runs.map((one) => sayDay(one.created)))];
+  return days.map((day) => html`<section key=${day}>
+    <h2>${day}</h2>
+    <ul class="rows runs">
+      ${runs.filter((one) => sayDay(one.created) === day).map((run) => html`<${RunRow} key=${run.id} run=${run} changed=${changed} />`)}
+    </ul>
+  </section>`);
+}
+
+/**
+ * @param {{ run: Run, changed: () => void }} props
+ */
+function RunRow({ run, changed }) {
+  const { id, status, conversation, title, model, created, error } = run;
+  const busy = useSignal(false);
+  const ended = status === "completed" || status === "failed" || status === "cancelled";
+  const name = title || conversations.value.find((one) => one.id === conversation)?.title || say("list.untitled");
+  const cancel = async (/** @type {Event} */ event) => {
+    const row = /** @type {HTMLElement} */ (event.currentTarget).closest("li");
+    busy.value = true;
+    try {
+      await request("POST", path`/api/runs/${id}/cancel`);
+      // The button goes, so the focus moves to what stays.
+      row?.querySelector("a")?.focus();
+    } catch (problem) {
+      tellError(problem);
+    }
+    busy.value = false;
+    changed();
+  };
+  return html`<li class=${status}>
+    <span class="status"><${Icon} name=${ICONS[status] ?? "clock"} /> ${sayStatus(status)}</span>
+    <a class="name" href=${address("c", conversation)}>${name}</a>
+    <span class="hint">${model}</span>
+    <time class="hint" datetime=${created} title=${sayMoment(created)}>${sayTime(created)}</time>
+    ${status === "waiting" ? html`<a href=${address("waiting")}>${say("runs.decide")}</a>` : null}
+    ${ended
+      ? null
+      : html`<button type="button" disabled=${busy.value} onClick=${cancel}
+          aria-label=${say("runs.cancelOne", { name })}>${say("runs.cancel")}</button>`}
+    ${error ? html`<p class="problem">${error}</p>` : null}
+  </li>`;
+}
+
+/** Return a status in words; an empty one is all.
+ *
+ * @param {string} status
+ */
+function sayStatus(status) {
+  if (!status) return say("runs.all");
+  const known = STATUSES.find((one) => one === status);
+  return known ? say(`runs.${known}`) : status;
+}

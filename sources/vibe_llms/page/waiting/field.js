@@ -1,0 +1,101 @@
+// One field of a form that a tool or the model has made.
+
+import { showInvisible } from "../conversation/text.js";
+import { say } from "../say.js";
+import { html } from "../vendor/ui.js";
+
+/** @typedef {import("../waiting.js").FormField} FormField */
+
+/** Types of inputs by the format of a text. */
+const TYPES = /** @type {Record<string, string>} */ ({
+  email: "email", uri: "url", date: "date", "date-time": "datetime-local",
+});
+
+/**
+ * @param {{ field: FormField, group: string, value: any, change: (value: any) => void }} props
+ *   `group` is unique on the page.
+ */
+export function Field({ field, group, value, change }) {
+  switch (field.kind) {
+    case "boolean":
+      return html`<${Options} field=${field} group=${group} change=${change} chosen=${[value]}
+        options=${[[true, say("waiting.yes")], [false, say("waiting.no")]]} />`;
+    case "choices":
+      return html`<${Options} field=${field} group=${group} change=${change} chosen=${value}
+        options=${field.choices} several=${true} />`;
+    case "choice":
+      if (field.choices.length) {
+        return html`<${Options} field=${field} group=${group} change=${change} chosen=${[value]}
+          options=${field.choices} />`;
+      }
+      return html`<${TextField} field=${field} value=${value} change=${change} />`;
+    default:
+      return html`<${TextField} field=${field} value=${value} change=${change} />`;
+  }
+}
+
+/**
+ * @param {{ field: FormField, value: string, change: (value: any) => void }} props
+ */
+function TextField({ field, value, change }) {
+  const { kind, required, least, most, format } = field;
+  const number = kind === "number" || kind === "integer";
+  return html`<label class="field"><${Caption} field=${field} />
+    <input type=${number ? "number" : TYPES[format] ?? "text"} required=${required} value=${value}
+      step=${kind === "integer" ? "1" : number ? "any" : undefined}
+      min=${number ? least ?? undefined : undefined} max=${number ? most ?? undefined : undefined}
+      onInput=${(/** @type {any} */ event) => change(event.target.value)} />
+  </label>`;
+}
+
+/**
+ * Options to choose from, one or several.
+ *
+ * @param {{
+ *   field: FormField,
+ *   group: string,
+ *   options: [any, string][],
+ *   chosen: any[],
+ *   several?: boolean,
+ *   change: (value: any) => void,
+ * }} props
+ */
+function Options({ field, group, options, chosen, several = false, change }) {
+  const pick = (/** @type {any} */ value, /** @type {boolean} */ checked) => {
+    if (!several) change(value);
+    else change(options.map(([one]) => one).filter((one) => (one === value ? checked : chosen.includes(one))));
+  };
+  return html`<fieldset class="field"><legend><${Caption} field=${field} /></legend>
+    ${options.map(([value, title]) => html`<label key=${value}>
+      <input type=${several ? "checkbox" : "radio"} name=${group} checked=${chosen.includes(value)}
+        required=${!several && field.required}
+        onChange=${(/** @type {any} */ event) => pick(value, event.target.checked)} />
+      ${showInvisible(title)}</label>`)}
+  </fieldset>`;
+}
+
+/**
+ * The title of a field with its description and limits, which come from the tool.
+ *
+ * @param {{ field: FormField }} props
+ */
+function Caption({ field }) {
+  const { name, title, description, required } = field;
+  const hint = [required ? "" : say("waiting.optional"), describeLimits(field)].filter(Boolean).join(", ");
+  return html`<span class="caption">${showInvisible(title || name)}
+    ${hint ? html` <span class="hint">(${hint})</span>` : null}
+    ${description ? html`<span class="hint">${showInvisible(description)}</span>` : null}</span>`;
+}
+
+/** Return the limits of a field in words.
+ *
+ * @param {FormField} field
+ */
+function describeLimits({ kind, least, most }) {
+  const unit = { text: "waiting.characters", choices: "waiting.chosen" }[/** @type {string} */ (kind)];
+  const limits = least !== null && most !== null
+    ? say("waiting.between", { least, most })
+    : least !== null ? say("waiting.least", { least }) : most !== null ? say("waiting.most", { most }) : "";
+  if (!limits || !unit) return limits;
+  return say(/** @type {import("../say.js").Word} */ (unit), { limits });
+}
