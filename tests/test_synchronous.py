@@ -118,6 +118,7 @@ def test_every_public_method_has_its_twin() -> None:
                     "access_documents",
                     "access_spending",
                     "choose_model",
+                    "inspect_ensembles",
                     "is_of_callers",
                     "locate_model",
                     "open_ensemble",

@@ -136,6 +136,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/session": (Case(),),
     "GET /api/sessions": (Case(),),
     "DELETE /api/sessions/{session}": (Case(),),
+    "GET /api/tools": (Case(), Case({"check": "true"})),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
     "GET /v1/bucket": (Case(),),
     "POST /v1/chat/completions": (

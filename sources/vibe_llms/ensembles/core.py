@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from vibe_llms.base.configuration import Configuration
 from vibe_llms.base.exceptions import (
@@ -27,6 +28,21 @@ from vibe_llms.invocation.invokers import Invoker
 
 if TYPE_CHECKING:
     from vibe_llms.ensembles.pins import PinGuard
+
+
+class EnsembleStatus(Struct, frozen=True):
+    """State of a row: its tools, or the `failure` of opening it.
+
+    It is `known` if its tools are; their first call may have to start it. `details` are facts about
+    a server that has been started.
+    """
+
+    name: str
+    known: bool
+    outside: bool = False
+    details: Mapping[str, str] = {}
+    invokers: Sequence[Invoker] = ()
+    failure: VibeLlmsError | None = None
 
 
 class Ensembles:
@@ -94,6 +110,38 @@ class Ensembles:
             if failure is not None:
                 found[one.name] = failure
         return found
+
+    async def inspect(
+        self, names: Iterable[str], *, start: bool = False
+    ) -> Sequence[EnsembleStatus]:
+        """Return the states of rows. With `start`, open those that are not open.
+
+        Otherwise modules are imported, and no server is started or asked.
+        """
+        found: Mapping[str, Ensemble | VibeLlmsError]
+        found = await self.attempt(names) if start else {one: self._recall(one) for one in names}
+        return [
+            EnsembleStatus(name, known=False, failure=one)
+            if isinstance(one, VibeLlmsError)
+            else EnsembleStatus(
+                name,
+                known=start or bool(one.invokers),
+                outside=isinstance(one, OutsideEnsemble),
+                details=one.details if isinstance(one, OutsideEnsemble) else {},
+                invokers=self.survey_invokers(one),
+            )
+            for name, one in found.items()
+        ]
+
+    def _recall(self, name: str) -> Ensemble | VibeLlmsError:
+        """Return an ensemble, with the tools that it remembers, or the error."""
+        try:
+            ensemble = self._access(name)
+            if not ensemble.invokers and isinstance(ensemble, RecallingEnsemble):
+                ensemble.recall()
+        except VibeLlmsError as error:
+            return error
+        return ensemble
 
     def survey_names(self, *, shipped: bool = False) -> Sequence[str]:
         """Return the names of the rows that can be opened.

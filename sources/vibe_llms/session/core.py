@@ -44,7 +44,7 @@ from vibe_llms.conversations.hosts import (
 from vibe_llms.conversations.prompts import Prompt, is_instructed, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
-from vibe_llms.ensembles.core import Ensembles
+from vibe_llms.ensembles.core import Ensembles, EnsembleStatus
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
@@ -621,6 +621,13 @@ class Session:
         """
         self._require_open()
         return await self._ensembles.open_one(name)
+
+    async def inspect_ensembles(
+        self, names: Iterable[str], *, start: bool = False
+    ) -> Sequence[EnsembleStatus]:
+        """Return the states of rows of `[ensembles]`; with `start`, open those that are not."""
+        self._require_open()
+        return await self._ensembles.inspect(names, start=start)
 
     async def _ask_model(
         self, address: str, canisters: Sequence[Canister], supervisor: str, controls: Controls
