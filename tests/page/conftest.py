@@ -85,7 +85,14 @@ class Site:
     ) -> Any:
         """Send a request, as another program of the user; return the JSON of the reply."""
         data = None if body is None else json.dumps(body).encode()
-        request = Request(self.url + path, data, {"Content-Type": "application/json", **headers})
+        return self._send(method, path, data, {"Content-Type": "application/json", **headers})
+
+    def upload(self, path: str, data: bytes, kind: str = "application/octet-stream") -> Any:
+        """Send bytes; return the JSON of the reply."""
+        return self._send("POST", path, data, {"Content-Type": kind})
+
+    def _send(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> Any:
+        request = Request(self.url + path, data, dict(headers))
         request.method = method
         with urlopen(request, timeout=30) as reply:
             text = reply.read()

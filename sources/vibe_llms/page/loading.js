@@ -3,6 +3,9 @@
 import { say } from "./say.js";
 import { html, useEffect, useRef, useSignal } from "./vendor/ui.js";
 
+/** Milliseconds between two looks at the progress. */
+const LOOK_MS = 1000;
+
 /**
  * @template T
  * @typedef {object} Loaded
@@ -24,10 +27,12 @@ export function useLoaded(work, dependencies) {
   const value = useSignal(/** @type {T | null} */ (null));
   const error = useSignal("");
   const last = useRef(new AbortController());
+  const latest = useRef(work);
+  latest.current = work;
   const load = () => {
     last.current.abort();
     const abort = (last.current = new AbortController());
-    work(abort.signal).then(
+    latest.current(abort.signal).then(
       (loaded) => {
         if (abort.signal.aborted) return;
         value.value = loaded;
@@ -50,6 +55,21 @@ export function useLoaded(work, dependencies) {
       value.value = changed;
     },
   };
+}
+
+/** Load again from time to time while something is in progress.
+ *
+ * @param {boolean} busy
+ * @param {() => void} load
+ */
+export function useProgress(busy, load) {
+  useEffect(() => {
+    if (!busy) return undefined;
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") load();
+    }, LOOK_MS);
+    return () => clearInterval(timer);
+  }, [busy]);
 }
 
 /**

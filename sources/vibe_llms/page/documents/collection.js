@@ -6,7 +6,7 @@ import { ActionButton } from "../conversation/message.js";
 import { loadDraft, saveDraft } from "../drafts.js";
 import { Icon } from "../icons.js";
 import { beginConversation } from "../list/sidebar.js";
-import { Problem, useLoaded, useTitle } from "../loading.js";
+import { Problem, useLoaded, useProgress, useTitle } from "../loading.js";
 import { address, go } from "../router.js";
 import { say, sayMoment, saySize } from "../say.js";
 import { deleteLater, deleting } from "../undoing.js";
@@ -27,8 +27,6 @@ import { UploadForm } from "./upload.js";
  */
 
 const PAGE = 200;
-/** Milliseconds between two looks at the progress. */
-const LOOK_MS = 1000;
 
 /** Return the path of a collection on the server.
  *
@@ -36,21 +34,6 @@ const LOOK_MS = 1000;
  */
 export function pathOf(name) {
   return path`/api/documents/${name}`;
-}
-
-/** Load again from time to time while documents are read.
- *
- * @param {boolean} indexing
- * @param {() => void} load
- */
-export function useProgress(indexing, load) {
-  useEffect(() => {
-    if (!indexing) return undefined;
-    const timer = setInterval(() => {
-      if (document.visibilityState === "visible") load();
-    }, LOOK_MS);
-    return () => clearInterval(timer);
-  }, [indexing]);
 }
 
 /**

@@ -1,7 +1,7 @@
 // Passages of documents that fit a search, with their places.
 
 import { get } from "../api.js";
-import { Problem, useLoaded } from "../loading.js";
+import { Problem, useLoaded, useProgress } from "../loading.js";
 import { PlainText } from "../markdown/markdown.js";
 import { address, go } from "../router.js";
 import { say } from "../say.js";
@@ -44,6 +44,7 @@ export function Passages({ text, collection }) {
     (abort) => get("/api/documents/search", { text, collection, limit: MOST }, abort),
     [text, collection],
   );
+  useProgress(value?.waiting > 0, load);
   /** @type {Passage[]} */
   const passages = value?.passages ?? [];
   return html`<${Problem} text=${error} retry=${load} />

@@ -1,12 +1,12 @@
 // Collections of documents: their list, one of them, and the passages that fit a search.
 
 import { get } from "../api.js";
-import { Problem, useLoaded, useTitle } from "../loading.js";
+import { Problem, useLoaded, useProgress, useTitle } from "../loading.js";
 import { address } from "../router.js";
 import { say } from "../say.js";
 import { deleting } from "../undoing.js";
 import { html } from "../vendor/ui.js";
-import { CollectionPage, pathOf, useProgress } from "./collection.js";
+import { CollectionPage, pathOf } from "./collection.js";
 import { CollectionCounts } from "./counts.js";
 import { Passages, SearchBox } from "./passages.js";
 import { UploadForm } from "./upload.js";

@@ -9,7 +9,7 @@ import { ChoiceView } from "./choice.js";
 import { Tools } from "./tools.js";
 
 /** From this number on, there is a box to filter the models. */
-const MANY = 8;
+const MANY = 6;
 
 /** @typedef {import("../models.js").Choice} Choice */
 
