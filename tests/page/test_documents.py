@@ -30,9 +30,7 @@ def upload(site: Site, collection: str, name: str, data: bytes) -> None:
         time.sleep(0.02)
 
 
-def test_documents_are_chosen_by_keyboard_and_found(
-    page: Page, site: Site, tmp_path: Path
-) -> None:
+def test_documents_are_chosen_by_keyboard_and_found(page: Page, site: Site, tmp_path: Path) -> None:
     (tmp_path / "keeper.txt").write_bytes(_KEEPER)
     page.get_by_role("link", name="Documents").press("Enter")
     expect(page.get_by_text("No collections yet.")).to_be_visible()

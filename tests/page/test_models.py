@@ -131,9 +131,7 @@ def test_what_a_model_cannot_take_is_said_before_sending(models: Site, page: Pag
     expect(lost).to_be_visible()
 
 
-def test_a_chosen_model_that_is_gone_is_told(
-    models: Site, open_page: Callable[..., Page]
-) -> None:
+def test_a_chosen_model_that_is_gone_is_told(models: Site, open_page: Callable[..., Page]) -> None:
     models.start()
     page = open_page()
     chosen = json.dumps(json.dumps("lost/model"))

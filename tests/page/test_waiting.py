@@ -107,7 +107,9 @@ def card(page: Page) -> Locator:
 
 def button(page: Page, name: str) -> Locator:
     """Return a button or link of a card, once it works."""
-    found = card(page).get_by_role("button", name=name).or_(card(page).get_by_role("link", name=name))
+    found = (
+        card(page).get_by_role("button", name=name).or_(card(page).get_by_role("link", name=name))
+    )
     expect(found.first).to_be_enabled()
     return found
 
