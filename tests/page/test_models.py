@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import FilePayload, Locator, Page, expect
 
 from tests.page.conftest import Site
 
@@ -111,7 +111,7 @@ def test_a_reply_shows_its_estimated_price(models: Site, page: Page) -> None:
 
 def test_what_a_model_cannot_take_is_said_before_sending(models: Site, page: Page) -> None:
     page.get_by_label("Model or agent").select_option("scripted/demo")
-    drawing = {"name": "dot.png", "mimeType": "image/png", "buffer": _PICTURE}
+    drawing: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": _PICTURE}
     page.locator("input[type=file]").set_input_files([drawing])
     box = page.get_by_label("Message", exact=True)
     expect(page.get_by_role("button", name="Remove dot.png")).to_be_visible()

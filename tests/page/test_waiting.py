@@ -77,8 +77,14 @@ def bank(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     command = [sys.executable, str(Path(fakes.__file__).with_name("mcp_asking.py"))]
     rows = [
         '[ensembles.bank]\nmodule = "bank"',
-        f'[ensembles.asking]\nmodule = "vibe_llms.ensembles.mcp"\ncommand = {json.dumps(command)}\n'
-        'protocol = "handshake"',
+        "\n".join(
+            [
+                "[ensembles.asking]",
+                'module = "vibe_llms.ensembles.mcp"',
+                f"command = {json.dumps(command)}",
+                'protocol = "handshake"',
+            ]
+        ),
     ]
     for name, (ensemble, text) in AGENTS.items():
         site.scripts[name] = text

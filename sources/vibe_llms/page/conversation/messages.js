@@ -4,10 +4,12 @@ import { estimatePrice } from "../models.js";
 import { say, sayPrice } from "../say.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { waiting } from "../waiting.js";
-import { WaitingCards } from "../waiting/cards.js";
+import { lazy } from "../lazy.js";
 import { isActive } from "./history.js";
 import { LiveMessageView, MessageView } from "./message.js";
 import { isRecalled } from "./recalled.js";
+
+const WaitingCards = lazy(async () => (await import("../waiting/cards.js")).WaitingCards);
 
 /** @typedef {import("./history.js").StoredMessage} StoredMessage */
 
