@@ -466,8 +466,9 @@ class Run(_Face[Any], Generic[T]):
     def decide(self, invocation: str | InvocationCanister, decision: Decision) -> CallApproval:
         """Decide on a call; any process that works on runs then continues the run.
 
-        Applies to this call only, even if the decision asks to be remembered. Raises
-        `DecisionRefused` if it was decided differently before.
+        `Decision.ALWAYS_TOOL` also allows the later calls of the tool in this conversation, while
+        its definition is the same, unless a call asks each time; any other decision applies to this
+        call only. Raises `DecisionRefused` if it was decided differently before.
         """
         return self._portal.call(self._inner.decide(invocation, decision))
 

@@ -137,6 +137,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/sessions": (Case(),),
     "DELETE /api/sessions/{session}": (Case(),),
     "GET /api/tools": (Case(), Case({"check": "true"})),
+    "GET /api/waiting": (Case(),),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
     "GET /v1/bucket": (Case(),),
     "POST /v1/chat/completions": (

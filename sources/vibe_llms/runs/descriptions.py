@@ -54,13 +54,19 @@ class RunDescription(Struct, kw_only=True):
 
 
 class RunCall(Struct, kw_only=True):
-    """A tool call that needs approval, and why; `allowed` is null until it is decided."""
+    """A tool call that needs approval, and why; `allowed` is null until it is decided.
+
+    `ensemble` is the MCP server or other ensemble that the tool belongs to, or empty. A tool with
+    `each_time` cannot be allowed always.
+    """
 
     invocation: str
     name: str
     arguments: str
     reason: str
     allowed: bool | None
+    ensemble: str
+    each_time: bool
 
 
 class AskedQuestion(Struct, kw_only=True):
@@ -131,6 +137,8 @@ async def view_run(run: Run) -> RunView:
             arguments=calls[one.invocation].arguments if one.invocation in calls else "",
             reason=one.reason,
             allowed=one.allowed,
+            ensemble=one.ensemble,
+            each_time=one.each_time,
         )
         for one in await run.survey_approvals()
     ]

@@ -154,7 +154,9 @@ class CallApproval(Struct, frozen=True, kw_only=True):
     """A call that needs approval.
 
     `definition` is a hash of the tool's definition and rule: if they change, the decision is void.
-    `allowed` is None until it is decided.
+    `allowed` is None until it is decided. With `always`, it is allowed for each later call of the
+    tool in the conversation with the same `definition`; calls with `each_time` ask nevertheless.
+    `ensemble` is the one that the tool belongs to.
     """
 
     invocation: str
@@ -163,6 +165,9 @@ class CallApproval(Struct, frozen=True, kw_only=True):
     definition: str = ""
     allowed: bool | None = None
     explanation: str = ""
+    always: bool = False
+    each_time: bool = False
+    ensemble: str = ""
 
 
 class RunQuestion(Struct, frozen=True, kw_only=True):
@@ -201,6 +206,10 @@ class RunReader(Protocol):
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
         """Return the calls of a run that needed approval."""
+        ...
+
+    async def survey_always(self, user: str, conversation: str) -> Sequence[CallApproval]:
+        """Return the calls of a conversation's runs that were allowed `always`."""
         ...
 
     async def survey_questions(self, user: str, run: str) -> Sequence[RunQuestion]:
@@ -382,7 +391,14 @@ class RunDecisions(RunReader, Protocol):
         ...
 
     async def decide(
-        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+        self,
+        user: str,
+        run: str,
+        invocation: str,
+        *,
+        allowed: bool,
+        explanation: str = "",
+        always: bool = False,
     ) -> CallApproval:
         """Decide on a call and queue its run. Repeating a decision changes nothing.
 

@@ -176,15 +176,26 @@ class RunJob:
         definition = hash_definition(invoker, request.reason)
         if known is not None and known.allowed is not None and known.definition == definition:
             return Decision(known.allowed, reason=known.explanation)
-        self._wanted.append(
-            CallApproval(
-                invocation=call.identity,
-                name=invoker.name,
-                reason=request.reason,
-                definition=definition,
-            )
+        wanted = CallApproval(
+            invocation=call.identity,
+            name=invoker.name,
+            reason=request.reason,
+            definition=definition,
+            each_time=request.each_time,
+            ensemble=invoker.ensemble,
         )
+        if await self._is_always_allowed(request.conversation, wanted):
+            return Decision.ALLOW
+        self._wanted.append(wanted)
         raise CallSuspended(invoker.name)
+
+    async def _is_always_allowed(self, conversation: str, wanted: CallApproval) -> bool:
+        if wanted.each_time:
+            return False
+        allowed = await self._guard(self._store.survey_always(self._run.user, conversation))
+        return any(
+            (one.name, one.definition) == (wanted.name, wanted.definition) for one in allowed
+        )
 
     async def ask(
         self, invocation: InvocationCanister, request: ElicitationRequest, *, holds: bool

@@ -380,7 +380,14 @@ class PostgresRunStore(PostgresSteering):
         return RunStatus.CANCELLED
 
     async def decide(
-        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+        self,
+        user: str,
+        run: str,
+        invocation: str,
+        *,
+        allowed: bool,
+        explanation: str = "",
+        always: bool = False,
     ) -> CallApproval:
         """Decide on a call and queue its run; see `RunStore.decide`."""
         async with self._database.transaction(user) as connection:
@@ -390,7 +397,7 @@ class PostgresRunStore(PostgresSteering):
             known = rules.judge_decision(run, status, invocation, known, allowed=allowed)
             if known.allowed is not None:
                 return known
-            decided = replace(known, allowed=allowed, explanation=explanation)
+            decided = replace(known, allowed=allowed, explanation=explanation, always=always)
             await _keep_approval(connection, user, run, decided)
             await _queue(connection, user, run)
         self._news.tell_orders(run)
@@ -400,6 +407,12 @@ class PostgresRunStore(PostgresSteering):
         """Return the calls of a run that needed approval."""
         rows = await self._database.fetch(user, statements.APPROVALS, (user, clean_text(run)))
         return [*map(read_approval, rows)]
+
+    async def survey_always(self, user: str, conversation: str) -> Sequence[CallApproval]:
+        """Return the calls of a conversation's runs that were allowed `always`."""
+        values = (user, clean_text(conversation))
+        rows = await self._database.fetch(user, statements.CONVERSATION_APPROVALS, values)
+        return [one for one in map(read_approval, rows) if one.allowed and one.always]
 
     async def ask(self, lease: Lease, question: RunQuestion) -> None:
         """Record the question of a running call durably."""

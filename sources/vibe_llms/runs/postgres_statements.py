@@ -171,4 +171,9 @@ delete from vibe.run_requests
 where owner = %(owner)s and created < clock_timestamp() - interval '1 day'
 """
 APPROVALS = "select data from vibe.run_approvals where owner = %s and run = %s"
+CONVERSATION_APPROVALS = """
+select a.data from vibe.run_approvals a
+join vibe.runs r on r.owner = a.owner and r.identity = a.run
+where r.owner = %s and r.conversation = %s
+"""
 QUESTIONS = "select data from vibe.run_questions where owner = %s and run = %s order by identity"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Generic
 
-from vibe_llms.base.exceptions import RunFailed
+from vibe_llms.base.exceptions import DecisionRefused, RunFailed
 from vibe_llms.conversations.prompts import Prompt
 from vibe_llms.conversations.steering import read_steering
 from vibe_llms.invocation.approval import Decision
@@ -143,19 +144,33 @@ class Run(Generic[T]):
     ) -> CallApproval:
         """Decide on a call; any process that works on runs then continues the run.
 
-        Applies to this call only, even if the decision asks to be remembered. Raises
-        `DecisionRefused` if it was decided differently before.
+        `Decision.ALWAYS_TOOL` also allows the later calls of the tool in this conversation, while
+        its definition is the same, unless a call asks each time; any other decision applies to this
+        call only. Raises `DecisionRefused` if it was decided differently before.
         """
         call = invocation if isinstance(invocation, str) else invocation.identity
-        made = await self._store.decide(
+        asked = await self.survey_approvals()
+        always = decision.allowed and decision.remember == "tool"
+        known = next((one for one in asked if one.invocation == call), None)
+        made = await self._decide(call, decision, always=always and not (known and known.each_time))
+        for one in asked if made.always else ():
+            same = (one.name, one.definition) == (made.name, made.definition)
+            if same and one.allowed is None and one.invocation != call and not one.each_time:
+                # Somebody else may have decided on it.
+                with suppress(DecisionRefused):
+                    await self._decide(one.invocation, decision, always=True)
+        self._worker.expect(self.identity)
+        return made
+
+    async def _decide(self, call: str, decision: Decision, *, always: bool) -> CallApproval:
+        return await self._store.decide(
             self._record.user,
             self.identity,
             call,
             allowed=decision.allowed,
             explanation=decision.reason,
+            always=always,
         )
-        self._worker.expect(self.identity)
-        return made
 
     async def survey_questions(self) -> Sequence[RunQuestion]:
         """Return the questions that the run has asked."""

@@ -431,7 +431,14 @@ class SqliteRunStore(SqliteSteering):
         return status
 
     async def decide(
-        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+        self,
+        user: str,
+        run: str,
+        invocation: str,
+        *,
+        allowed: bool,
+        explanation: str = "",
+        always: bool = False,
     ) -> CallApproval:
         """Decide on a call and queue its run; see `RunStore.decide`."""
 
@@ -442,10 +449,11 @@ class SqliteRunStore(SqliteSteering):
             known = rules.judge_decision(identity, status, invocation, known, allowed=allowed)
             if known.allowed is not None:
                 return known
+            known = msgspec.structs.replace(known, always=always)
             database.execute(
-                "update approvals set allowed = ?, explanation = ? "
+                "update approvals set data = ?, allowed = ?, explanation = ? "
                 "where user = ? and run = ? and invocation = ?",
-                (allowed, explanation, *place, invocation),
+                (msgspec.json.encode(known), allowed, explanation, *place, invocation),
             )
             _queue(database, *place)
             return msgspec.structs.replace(known, allowed=allowed, explanation=explanation)
@@ -461,6 +469,20 @@ class SqliteRunStore(SqliteSteering):
                 (user, run),
             )
             return [*map(_read_approval, rows)]
+
+        return await self.run(work)
+
+    async def survey_always(self, user: str, conversation: str) -> Sequence[CallApproval]:
+        """Return the calls of a conversation's runs that were allowed `always`."""
+
+        def work(database: sqlite3.Connection) -> Sequence[CallApproval]:
+            rows = database.execute(
+                "select a.data, a.allowed, a.explanation from approvals a "
+                "join runs r on r.user = a.user and r.identity = a.run "
+                "where r.user = ? and r.conversation = ? and a.allowed",
+                (user, conversation),
+            )
+            return [one for one in map(_read_approval, rows) if one.always]
 
         return await self.run(work)
 

@@ -74,11 +74,16 @@ class RunMessage(Struct, forbid_unknown_fields=True):
 
 
 class RunDecision(Struct, forbid_unknown_fields=True):
-    """A decision to allow or deny a call; the model reads the reason of a denial."""
+    """A decision to allow or deny a call; the model reads the reason of a denial.
+
+    With `always`, the tool is allowed for the rest of the conversation, while its definition and
+    the reason to ask are the same.
+    """
 
     invocation: str
     allowed: bool
     reason: str = ""
+    always: bool = False
 
 
 class RunAnswer(Struct, forbid_unknown_fields=True):
@@ -97,10 +102,11 @@ class RunList(Struct):
 
 
 class RunApproval(Struct):
-    """A decision on a call."""
+    """A decision on a call; `always` is false if the call asks each time."""
 
     invocation: str
     allowed: bool
+    always: bool
 
 
 _ORDER = msgspec.json.Decoder(RunOrder)
@@ -208,8 +214,12 @@ async def decide_call(core: ServerCore, exchange: HttpExchange, space: UserSpace
     """Decide on a call that a run waits for; repeating the decision changes nothing."""
     run = await _access(exchange, space)
     wanted = read_body(_DECISION, await exchange.read(core.settings), most_bytes=SMALL_BODY_BYTES)
-    made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
-    approval = RunApproval(made.invocation, allowed=bool(made.allowed))
+    if wanted.always and not wanted.allowed:
+        raise Rejected("only an allowed tool can be allowed always", param="always")
+    remember: Literal["tool", ""] = "tool" if wanted.always else ""
+    decision = Decision(wanted.allowed, remember, wanted.reason)
+    made = await run.decide(wanted.invocation, decision)
+    approval = RunApproval(made.invocation, allowed=bool(made.allowed), always=made.always)
     await exchange.reply(msgspec.json.encode(approval))
 
 

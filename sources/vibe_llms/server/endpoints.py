@@ -116,6 +116,7 @@ from vibe_llms.server.api_sessions import (
     show_session,
 )
 from vibe_llms.server.api_tools import ToolSourceList, ToolsQuery, list_tools
+from vibe_llms.server.api_waiting import WaitingList, list_waiting
 from vibe_llms.server.changes import AnyChange
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
@@ -339,6 +340,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/sessions": {"GET": UserEndpoint(handler=list_sessions, reply=LoginList)},
     "/api/sessions/{session}": {"DELETE": UserEndpoint(handler=end_session, reply=LoginView)},
     "/api/tools": {"GET": UserEndpoint(handler=list_tools, query=ToolsQuery, reply=ToolSourceList)},
+    "/api/waiting": {"GET": UserEndpoint(handler=list_waiting, reply=WaitingList)},
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,

@@ -509,6 +509,27 @@ async def _check_decisions_are_made_once(stores: _Stores) -> None:
     await _refuses(late, DecisionRefused, "a decision after the end")
 
 
+async def _check_tools_are_always_allowed(stores: _Stores) -> None:
+    run, user = (await stores.create()).identity, stores.user
+    conversation = (await stores.one.access(user, run)).conversation
+    lease = await stores.claim()
+    other = msgspec.structs.replace(_CALL, invocation="other")
+    await stores.other.suspend(lease, [_CALL, other])
+    await stores.one.decide(user, run, "other", allowed=True)
+    require(not await stores.one.survey_always(user, conversation), "one call is allowed always")
+    made = await stores.other.decide(user, run, "call", allowed=True, always=True)
+    require(made.always, "a call is not allowed always")
+    for store in (stores.one, stores.other):
+        require([*await store.survey_always(user, conversation)] == [made], "it is not kept")
+        require(not await store.survey_always(user, "elsewhere"), "it holds in a conversation more")
+        stranger = await store.survey_always(f"not-{user}", conversation)
+        require(not stranger, "another user sees what is allowed")
+    await stores.one.cancel(user, run, _end)
+    require([*await stores.one.survey_always(user, conversation)] == [made], "it ends with the run")
+    await stores.one.remove(user, conversation)
+    require(not await stores.one.survey_always(user, conversation), "it outlives the conversation")
+
+
 async def _check_questions_are_answered_once(stores: _Stores) -> None:
     run, user, one = (await stores.create()).identity, stores.user, stores.one
     status = await stores.other.suspend(await stores.claim(), (), questions=[_QUESTION])
@@ -839,6 +860,7 @@ _CHECKS: Sequence[_Check] = (
     _check_calls_are_marked,
     _check_events_are_kept_once,
     _check_decisions_are_made_once,
+    _check_tools_are_always_allowed,
     _check_questions_are_answered_once,
     _check_running_calls_ask,
     _check_added_messages_are_taken_once,
