@@ -216,6 +216,20 @@ def test_all_that_waits_is_decided_in_one_list_by_keyboard(bank: Site, page: Pag
     assert transfers(bank) == [1]
 
 
+def test_a_tool_is_allowed_for_the_rest_of_the_conversation(bank: Site, page: Page) -> None:
+    run = begin(bank, page, "pair")
+    expect(card(page)).to_have_count(2)
+    button(page, "Always allow in this conversation").first.press("Enter")
+    expect(page.locator(".message.assistant").last).to_contain_text("All settled.")
+    assert sorted(transfers(bank)) == [1, 2]
+    again = {"prompt": "Again.", "conversation": run["conversation"]}
+    bank.call("POST", "/api/runs", again)
+    expect(page.locator(".message.user")).to_have_count(2)
+    expect(page.locator(".tool").filter(has_text="done")).to_have_count(4)
+    expect(card(page)).to_have_count(0)
+    assert sorted(transfers(bank)) == [1, 1, 2, 2]
+
+
 def test_a_card_goes_when_another_device_decides(
     bank: Site, page: Page, open_page: Callable[..., Page]
 ) -> None:

@@ -25,9 +25,12 @@ const LINKS = [
 
 /** The button that shows the side on a narrow window. */
 export function NavigationButton() {
+  const count = waitingCount.value;
+  const closed = count ? say("nav.openWaiting", { count }) : say("nav.open");
   return html`<button type="button" class="icon toggle" aria-expanded=${open.value}
-    aria-label=${say(open.value ? "nav.close" : "nav.open")}
-    onClick=${() => { open.value = !open.value; }}><${Icon} name="menu" /></button>`;
+    aria-label=${open.value ? say("nav.close") : closed}
+    onClick=${() => { open.value = !open.value; }}><${Icon} name="menu" />
+    ${count ? html`<span class="count">${count}</span>` : null}</button>`;
 }
 
 export function Navigation() {

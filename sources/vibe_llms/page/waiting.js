@@ -54,6 +54,9 @@ import { forgetDraft } from "./waiting/drafts.js";
  * @property {WaitingQuestion} [question]
  */
 
+/** The sender of the questions that the model asks by itself. */
+const MODEL = "the model";
+
 /** @type {import("./vendor/ui.js").Signal<WaitingItem[]>} */
 const open = signal(/** @type {WaitingItem[]} */ ([]));
 
@@ -130,9 +133,9 @@ export function dismissRefusal(item) {
  * @param {WaitingItem} item
  */
 export function describeItem({ call, question }) {
-  return call
-    ? say("waiting.spokenCall", { name: call.name })
-    : say("waiting.spokenQuestion", { sender: question?.sender ?? "" });
+  if (call) return say("waiting.call", { name: call.name });
+  if (question?.sender === MODEL) return say("waiting.model");
+  return say("waiting.question", { sender: question?.sender ?? "" });
 }
 
 /**

@@ -6,6 +6,7 @@ import { Icon } from "../icons.js";
 import { say, sayDay } from "../say.js";
 import { computed, html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { activeConversations } from "../runs.js";
+import { waiting } from "../waiting.js";
 import { ConversationMenu } from "./menu.js";
 import {
   chosenTag, conversations, hasMore, isUnread, listed, loadConversations, loadMore,
@@ -69,12 +70,17 @@ function ListRow({ row, top, count }) {
   const { one, place } = row;
   const { view, parts } = route.value;
   const current = view === "c" && parts[0] === one.id;
-  const running = activeConversations.value.has(one.id);
+  const waits = waiting.value.some(({ conversation }) => conversation === one.id);
+  const running = !waits && activeConversations.value.has(one.id);
   const unread = !current && isUnread(one);
   const title = one.title || say("list.untitled");
   return html`<li class=${current ? "row current" : "row"} style=${style}
     aria-setsize=${count} aria-posinset=${place + 1}>
     <a href=${address("c", one.id)} title=${title} aria-current=${current ? "page" : undefined}>
+      ${waits
+        ? html`<span class="waits" role="img" aria-label=${say("list.waiting")}>
+            <${Icon} name="question" /></span>`
+        : null}
       ${running ? html`<span class="spinner" role="img" aria-label=${say("list.running")}></span>` : null}
       ${unread ? html`<span class="dot" role="img" aria-label=${say("list.unread")}></span>` : null}
       <span class="title">${title}</span>

@@ -2,6 +2,7 @@
 
 import { tellError } from "../announcements.js";
 import { get, path, request } from "../api.js";
+import { showInvisible } from "../conversation/text.js";
 import { onChange } from "../events.js";
 import { Icon } from "../icons.js";
 import { conversations } from "../list/conversations.js";
@@ -18,6 +19,7 @@ const PAUSE_MS = 200;
 const STATUSES = /** @type {const} */ ([
   "queued", "running", "waiting", "failed", "cancelled", "completed",
 ]);
+const ENDED = new Set(["failed", "cancelled", "completed"]);
 const ICONS = /** @type {Record<string, import("../icons.js").IconName>} */ ({
   queued: "clock", running: "play", waiting: "question", failed: "warn", cancelled: "stop",
   completed: "check",
@@ -38,7 +40,8 @@ export function View({ parts: [chosen = ""] }) {
       hasMore.value = page.has_more;
       error.value = "";
     } catch (problem) {
-      if (!abort.aborted) error.value = problem instanceof Error ? problem.message : String(problem);
+      if (abort.aborted) return;
+      error.value = problem instanceof Error ? problem.message : String(problem);
     }
   };
   useEffect(() => {
@@ -93,11 +96,12 @@ export function View({ parts: [chosen = ""] }) {
  * @param {{ runs: Run[], changed: () => void }} props
  */
 function Days({ runs, changed }) {
-  const days = [...new Set(runs.map((one) => sayDay(one.created)))];
+  const days = [...new Set(runs.map(({ created }) => sayDay(created)))];
   return days.map((day) => html`<section key=${day}>
     <h2>${day}</h2>
     <ul class="rows runs">
-      ${runs.filter((one) => sayDay(one.created) === day).map((run) => html`<${RunRow} key=${run.id} run=${run} changed=${changed} />`)}
+      ${runs.filter(({ created }) => sayDay(created) === day).map((run) =>
+        html`<${RunRow} key=${run.id} run=${run} changed=${changed} />`)}
     </ul>
   </section>`);
 }
@@ -108,8 +112,8 @@ function Days({ runs, changed }) {
 function RunRow({ run, changed }) {
   const { id, status, conversation, title, model, created, error } = run;
   const busy = useSignal(false);
-  const ended = status === "completed" || status === "failed" || status === "cancelled";
-  const name = title || conversations.value.find((one) => one.id === conversation)?.title || say("list.untitled");
+  const known = conversations.value.find((one) => one.id === conversation);
+  const name = title || known?.title || say("list.untitled");
   const cancel = async (/** @type {Event} */ event) => {
     const row = /** @type {HTMLElement} */ (event.currentTarget).closest("li");
     busy.value = true;
@@ -125,15 +129,15 @@ function RunRow({ run, changed }) {
   };
   return html`<li class=${status}>
     <span class="status"><${Icon} name=${ICONS[status] ?? "clock"} /> ${sayStatus(status)}</span>
-    <a class="name" href=${address("c", conversation)}>${name}</a>
+    <a class="name" href=${address("c", conversation)}>${showInvisible(name)}</a>
     <span class="hint">${model}</span>
     <time class="hint" datetime=${created} title=${sayMoment(created)}>${sayTime(created)}</time>
     ${status === "waiting" ? html`<a href=${address("waiting")}>${say("runs.decide")}</a>` : null}
-    ${ended
+    ${ENDED.has(status)
       ? null
       : html`<button type="button" disabled=${busy.value} onClick=${cancel}
           aria-label=${say("runs.cancelOne", { name })}>${say("runs.cancel")}</button>`}
-    ${error ? html`<p class="problem">${error}</p>` : null}
+    ${error ? html`<p class="problem">${showInvisible(error)}</p>` : null}
   </li>`;
 }
 

@@ -28,8 +28,6 @@ export function CallCard({ item, call, open, settled }) {
   const shared = { settled, busy: busy.value };
   return html`
     <dl>
-      <dt>${say("waiting.tool")}</dt>
-      <dd><code>${showInvisible(call.name)}</code></dd>
       <dt>${say("waiting.origin")}</dt>
       <dd>${showInvisible(describeOrigin(call))}</dd>
       <dt>${say("waiting.reason")}</dt>

@@ -38,7 +38,7 @@ export function WaitingCards({ items, linked = false, onSettled }) {
 function WaitingCard({ item, linked, settled, onSettled }) {
   const focused = useRef(false);
   const refusal = refusals.value.get(item.key);
-  const open = isOpen(item);
+  const shared = { item, settled, open: isOpen(item) };
   useEffect(() => () => {
     if (focused.current && document.activeElement === document.body) onSettled(item);
   }, []);
@@ -53,14 +53,10 @@ function WaitingCard({ item, linked, settled, onSettled }) {
       <span>${showInvisible(describeItem(item))}</span></h3>
     ${linked
       ? html`<p class="hint"><a href=${address("c", item.conversation)}>
-          ${item.title || say("waiting.conversation")}</a></p>`
+          ${showInvisible(item.title || say("waiting.conversation"))}</a></p>`
       : null}
-    ${item.call
-      ? html`<${CallCard} item=${item} call=${item.call} open=${open} settled=${settled} />`
-      : null}
-    ${item.question
-      ? html`<${QuestionCard} item=${item} question=${item.question} open=${open} settled=${settled} />`
-      : null}
+    ${item.call ? html`<${CallCard} call=${item.call} ...${shared} />` : null}
+    ${item.question ? html`<${QuestionCard} question=${item.question} ...${shared} />` : null}
     ${refusal
       ? html`<p class="problem" role="alert"><${Icon} name="warn" /> ${refusal.reason}
           <button type="button" onClick=${() => dismissRefusal(item)}>${say("close")}</button></p>`

@@ -63,11 +63,12 @@ function TextField({ field, value, change }) {
 function Options({ field, group, options, chosen, several = false, change }) {
   const pick = (/** @type {any} */ value, /** @type {boolean} */ checked) => {
     if (!several) change(value);
-    else change(options.map(([one]) => one).filter((one) => (one === value ? checked : chosen.includes(one))));
+    else change(options.flatMap(([one]) => ((one === value ? checked : picked(one)) ? [one] : [])));
   };
+  const picked = (/** @type {any} */ value) => chosen.includes(value);
   return html`<fieldset class="field"><legend><${Caption} field=${field} /></legend>
     ${options.map(([value, title]) => html`<label key=${value}>
-      <input type=${several ? "checkbox" : "radio"} name=${group} checked=${chosen.includes(value)}
+      <input type=${several ? "checkbox" : "radio"} name=${group} checked=${picked(value)}
         required=${!several && field.required}
         onChange=${(/** @type {any} */ event) => pick(value, event.target.checked)} />
       ${showInvisible(title)}</label>`)}
@@ -81,10 +82,12 @@ function Options({ field, group, options, chosen, several = false, change }) {
  */
 function Caption({ field }) {
   const { name, title, description, required } = field;
-  const hint = [required ? "" : say("waiting.optional"), describeLimits(field)].filter(Boolean).join(", ");
+  const hints = [required ? "" : say("waiting.optional"), describeLimits(field)].filter(Boolean);
   return html`<span class="caption">${showInvisible(title || name)}
-    ${hint ? html` <span class="hint">(${hint})</span>` : null}
-    ${description ? html`<span class="hint">${showInvisible(description)}</span>` : null}</span>`;
+    ${hints.length ? html` <span class="hint">(${hints.join(", ")})</span>` : null}
+    ${description
+      ? html`<span class="hint about">${showInvisible(description)}</span>`
+      : null}</span>`;
 }
 
 /** Return the limits of a field in words.
@@ -92,10 +95,11 @@ function Caption({ field }) {
  * @param {FormField} field
  */
 function describeLimits({ kind, least, most }) {
-  const unit = { text: "waiting.characters", choices: "waiting.chosen" }[/** @type {string} */ (kind)];
-  const limits = least !== null && most !== null
-    ? say("waiting.between", { least, most })
-    : least !== null ? say("waiting.least", { least }) : most !== null ? say("waiting.most", { most }) : "";
-  if (!limits || !unit) return limits;
-  return say(/** @type {import("../say.js").Word} */ (unit), { limits });
+  let limits = "";
+  if (least !== null && most !== null) limits = say("waiting.between", { least, most });
+  else if (least !== null) limits = say("waiting.least", { least });
+  else if (most !== null) limits = say("waiting.most", { most });
+  if (limits && kind === "text") return say("waiting.characters", { limits });
+  if (limits && kind === "choices") return say("waiting.chosen", { limits });
+  return limits;
 }

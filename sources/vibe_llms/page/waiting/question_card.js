@@ -36,6 +36,8 @@ export function QuestionCard({ item, question, open, settled }) {
       void send({ action: "accept", values: readValues(fields, typed) });
     }
   };
+  const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
+    setTyped({ ...typed, [name]: value });
   const shared = { settled, busy: busy.value };
   const decline = html`<${CardButton} ...${shared} icon="close" label=${say("waiting.decline")}
     run=${() => send({ action: "decline" })} />`;
@@ -50,7 +52,7 @@ export function QuestionCard({ item, question, open, settled }) {
           onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
           ${fields.map((field) => html`<${Field} key=${field.name} field=${field}
             group=${`${item.key}/${field.name}`} value=${typed[field.name]}
-            change=${(/** @type {any} */ value) => setTyped({ ...typed, [field.name]: value })} />`)}
+            change=${change(field.name)} />`)}
           <p class="actions">
             <${CardButton} ...${shared} icon="check" run=${accept}
               label=${say(fields.length ? "waiting.answer" : "waiting.agree")} />
@@ -66,7 +68,9 @@ export function QuestionCard({ item, question, open, settled }) {
 function AddressToOpen({ url }) {
   const opened = readAddress(url);
   return html`<p class="hint">
-      ${opened ? say("waiting.opens", { host: new URL(opened).host }) : say("waiting.cannotOpen")}</p>
+      ${opened
+        ? say("waiting.opens", { host: new URL(opened).host })
+        : say("waiting.cannotOpen")}</p>
     <${ExactText} text=${opened || url} />`;
 }
 
