@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import FilePayload, Locator, Page, expect
 
+from tests.fakes import mcp_server
 from tests.page.conftest import Site
 
 pytestmark = pytest.mark.browser
@@ -138,3 +140,37 @@ def test_a_chosen_model_that_is_gone_is_told(models: Site, open_page: Callable[.
     page.add_init_script(f"localStorage.setItem('vibe-llms:model', {chosen})")
     page.goto(f"{models.url}/#/models")
     expect(page.get_by_text("lost/model was chosen, but is not offered now.")).to_be_visible()
+
+
+def test_sources_of_tools_are_shown_and_started_when_asked(
+    site: Site, open_page: Callable[..., Page]
+) -> None:
+    site.configuration = f"""
+[ensembles.echo]
+module = "vibe_llms.ensembles.mcp"
+command = [{json.dumps(sys.executable)}, {json.dumps(mcp_server.__file__)}]
+approvals = {{ pid = "deny" }}
+[ensembles.broken]
+module = "vibe_llms.ensembles.mcp"
+command = [{json.dumps(sys.executable)}, "-c", "raise SystemExit(3)"]
+[agents.helper]
+model = "scripted/demo"
+ensembles = ["echo"]
+"""
+    site.start()
+    page = open_page()
+    page.goto(f"{site.url}/#/models")
+    tools = page.get_by_role("region", name="Sources of tools")
+    echo = tools.get_by_role("group").filter(has_text="echo").first
+    expect(echo).to_contain_text("not started")
+    tools.get_by_role("button", name="Start those that are not ready").press("Enter")
+    expect(echo).to_contain_text("ready2 tools")
+    echo.locator("summary").first.press("Enter")
+    expect(echo.get_by_text("Used by helper")).to_be_visible()
+    expect(echo.get_by_text("is not allowed")).to_be_visible()
+    echo.get_by_text("Arguments").first.click()
+    expect(echo.get_by_text('"type": "object"').first).to_be_visible()
+    broken = tools.get_by_role("group").filter(has_text="broken")
+    expect(broken).to_contain_text("failed")
+    broken.locator("summary").click()
+    expect(broken.get_by_text("its process ended with status 3")).to_be_visible()
