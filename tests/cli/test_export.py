@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import random
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+import vibe_llms
 from tests.cli.command import invoke
 from tests.fakes.canisters import produce_canisters
 from tests.faults.archives import FAST, produce_details
@@ -51,10 +53,11 @@ TAGS = {
     *("time", "div", "dl", "dt", "dd", "details", "summary", "pre", "code", "p", "a", "img"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "table", "thead", "tbody", "tr"),
     *("th", "td", "blockquote", "strong", "em", "s", "br", "hr", "audio", "video"),
+    *("figure", "figcaption", "aside"),
 }
 ATTRIBUTES = {
     *("lang", "dir", "charset", "http-equiv", "content", "name", "class", "datetime", "alt"),
-    *("src", "href", "rel", "download", "style", "start", "title", "controls"),
+    *("src", "href", "rel", "download", "start", "title", "controls"),
 }
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -101,7 +104,6 @@ class Page(HTMLParser):
             assert tag in TAGS, tag
             assert set(attributes) <= ATTRIBUTES, attributes
             assert "src" not in attributes or attributes["src"].startswith("data:")
-            assert "style" not in attributes or attributes["style"].startswith("text-align:")
             if "href" in attributes and "download" not in attributes:
                 assert attributes["href"].lower().startswith(("https://", "http://", "mailto:"))
                 assert attributes["rel"] == "noopener noreferrer"
@@ -240,6 +242,11 @@ def test_a_page_has_all_that_was_said_and_its_images(home: Path) -> None:
     policy = [one["content"] for tag, one in page.tags if one.get("http-equiv")]
     assert policy
     assert policy[0].startswith("default-src 'none'")
+    # The style is that of the web page, and no other one is allowed.
+    style = outcome.output.partition("<style>")[2].partition("</style>")[0].encode()
+    assert style == (Path(vibe_llms.__file__).parent / "page/style/messages.css").read_bytes()
+    digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy[0]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from vibe_llms.cli.pages import describe_content, draw_page, model_of
@@ -19,6 +21,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import (
     AudioContent,
+    Citation,
     Content,
     FileContent,
     ImageContent,
@@ -54,7 +57,8 @@ def test_every_kind_of_message_is_shown() -> None:
     assert "<summary>Instructions</summary>" in page
     assert "<summary>Document: notes.md</summary>" in page
     assert "# not drawn" in page
-    assert "one<br" in page
+    # What users type is shown as it is, as on the web page.
+    assert '<div class="said"><div class="plain">one\ntwo</div></div>' in page
     assert "<strong>bold</strong>" in page
 
 
@@ -62,16 +66,17 @@ def test_a_result_is_shown_with_its_call() -> None:
     call = InvocationCanister(name="look", arguments='{"code": "a\\nb", "n": [1]}')
     result = ResultCanister((TextualContent("warm"),), invocation=call.identity, failed=True)
     page = draw(call, result)
-    assert page.count("<details>") == 1
+    assert page.count("<details") == 1
     assert "Tool call: <code>look</code>" in page
-    assert '<span class="bad">(failed)</span>' in page
+    assert '<details class="tool failed">' in page
+    assert '<span class="hint">failed</span>' in page
     # A text of several lines keeps its lines.
-    assert "<code>a\nb</code>" in page
-    assert "<code>warm</code>" in page
-    assert '<span class="bad">(no result)</span>' in draw(call)
-    assert "<summary>Tool result</summary>" in draw(result)
+    assert '<pre class="exact">a\nb</pre>' in page
+    assert '<pre class="exact">warm</pre>' in page
+    assert '<span class="hint">no result</span>' in draw(call)
+    assert "<summary>Result of a tool (failed)</summary>" in draw(result)
     broken = InvocationCanister(name="look", arguments="{")
-    assert "<code>{</code>" in draw(broken)
+    assert '<pre class="exact">{</pre>' in draw(broken)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_a_result_is_shown_with_its_call() -> None:
             'download="a.html" href="data:application/',
         ),
         (ImageContent(Location("https://e.org/a.png"), ""), '<a href="https://e.org/a.png" rel='),
-        (ImageContent(Location("javascript:alert(1)"), ""), '<p class="note">[image]</p>'),
+        (ImageContent(Location("javascript:alert(1)"), ""), '<p class="hint">[image]</p>'),
         (ReasoningContent("why <b>"), '<div class="plain">why &lt;b&gt;</div>'),
         (TextualContent("![a](https://e.org/b.png)"), '<a href="https://e.org/b.png"'),
         (TextualContent("[a](javascript:b)"), "[a](javascript:b)"),
@@ -100,10 +105,61 @@ def test_every_kind_of_content_is_shown_or_named(content: Content, words: str) -
     assert 'href="javascript' not in page
 
 
-def test_an_empty_message_is_left_out_and_an_interrupted_one_is_marked() -> None:
+def test_markdown_has_the_markup_of_the_web_page() -> None:
+    page = shown(
+        TextualContent("# a\n\n```py x\n<b>\n```\n\n| a |\n| ---: |\n| b |\n\n1. c"),
+        TextualContent("    indented"),
+    )
+    assert '<div class="markdown"><h3>a</h3>' in page
+    assert (
+        '<figure class="code"><figcaption><span>py</span></figcaption>'
+        "<pre><code>&lt;b&gt;\n</code></pre></figure>"
+    ) in page
+    assert "<span>text</span></figcaption><pre><code>indented" in page
+    assert '<div class="table"><table>' in page
+    assert '<td class="to-right">b</td>' in page
+    assert "</table></div>" in page
+
+
+def test_every_class_of_the_markup_has_a_rule_in_the_style() -> None:
+    call = InvocationCanister(name="look", arguments="{}")
+    cited = (Citation(title="notes"),)
+    page = draw_page(
+        "title",
+        {"Model": "a"},
+        [
+            SupervisorCanister.from_text("Be brief."),
+            UserCanister.from_text("one"),
+            AssistantCanister(
+                (
+                    ReasoningContent("why"),
+                    TextualContent("```\na\n```\n\n| a |\n| :-: |\n| b |", citations=cited),
+                    ImageContent(b"x", "image/png"),
+                ),
+                ending=Ending(StopReason.FAILED, detail="lost"),
+            ),
+            call,
+            ResultCanister((TextualContent("x"),), invocation=call.identity, failed=True),
+        ],
+    )
+    style, _, body = page.partition("</style>")
+    used = {one for found in re.findall(r'class="([^"]*)"', body) for one in found.split()}
+    assert {"message", "markdown", "code", "tool", "exact", "citations", "problem"} <= used
+    # Roles are for readers of the markup; only that of users has a rule.
+    roles = {"supervisor", "assistant", "invocation"}
+    assert sorted(one for one in used - roles if f".{one}" not in style) == []
+
+
+def test_an_empty_message_is_left_out_and_an_incomplete_one_is_marked() -> None:
     assert "<article" not in shown(TextualContent(" "), ReasoningContent(""))
-    ending = Ending(StopReason.INTERRUPTED, interrupted=True)
-    assert "(interrupted)" in draw(AssistantCanister((TextualContent("x"),), ending=ending))
+
+    def end(reason: str, *, interrupted: bool = False, detail: str = "") -> str:
+        ending = Ending(reason, interrupted=interrupted, detail=detail)
+        return draw(AssistantCanister((TextualContent("x"),), ending=ending))
+
+    assert '<p class="problem">The reply was stopped.</p>' in end("finished", interrupted=True)
+    assert "The reply failed. &lt;lost&gt;</p>" in end(StopReason.FAILED, detail="<lost>")
+    assert "problem" not in end("finished") + end("of a newer version")
 
 
 def test_a_content_is_named_by_what_is_known_of_it() -> None:

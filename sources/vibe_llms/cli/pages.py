@@ -1,19 +1,23 @@
-"""A conversation as one HTML page that loads nothing and runs no scripts.
+"""A conversation as one HTML file that loads nothing and runs no scripts.
 
-All texts are untrusted. They are escaped, or rendered by a Markdown parser that allows no HTML.
-Links lead to the web and to mail only. The policy of the page allows only its own style and images.
+It looks like a conversation on the web page, with the same markup and the same stylesheet, which is
+embedded. All texts are untrusted. They are escaped, or rendered by a Markdown parser that allows no
+HTML. Links lead to the web and to mail only. The policy allows only embedded media and that style.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from vibe_llms.base.files import LARGEST_FILE, read_file
 from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.terminal import one_line, visible
 from vibe_llms.messages.canisters import (
@@ -23,6 +27,7 @@ from vibe_llms.messages.canisters import (
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
+    StopReason,
     SupervisorCanister,
     UserCanister,
 )
@@ -39,64 +44,33 @@ from vibe_llms.messages.contents import (
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
-    from markdown_it.utils import OptionsDict
 
 _REL = "noopener noreferrer"
 _POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; "
+    "default-src 'none'; style-src 'sha256-{style}'; img-src data:; media-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _MIMETYPE = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
-_STYLE = """
-:root { color-scheme: light dark; --page: #fdfdfc; --ink: #1d1d1f; --soft: #6b6b70;
-  --line: #e3e3e0; --user: #eef3fb; --code: #f4f4f1; --link: #0b57b0; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --page: #17181a; --ink: #e7e7ea; --soft: #9a9aa2;
-  --line: #33343a; --user: #20283a; --code: #222328; --link: #8ab8ff; --bad: #ff8a80; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); overflow-wrap: break-word;
-  font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
-main { max-width: 46rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .75rem; }
-.facts { display: flex; flex-wrap: wrap; gap: .2rem 1.5rem; margin: 0 0 2rem; padding: 0 0 1.25rem;
-  border-bottom: 1px solid var(--line); color: var(--soft); font-size: .88rem; }
-.facts div { display: flex; gap: .4rem; }
-.facts dt::after { content: ":"; } .facts dd { margin: 0; }
-article { margin: 1.6rem 0; }
-article.user { background: var(--user); border-radius: .8rem; padding: .9rem 1.1rem; }
-article header { display: flex; gap: .75rem; align-items: baseline; margin-bottom: .3rem; }
-.who { font-weight: 600; font-size: .92rem; } time { color: var(--soft); font-size: .8rem; }
-.text > :first-child { margin-top: 0; } .text > :last-child { margin-bottom: 0; }
-.text h1, .text h2, .text h3, .text h4 {
-  font-size: 1.12rem; line-height: 1.35; margin: 1.4em 0 .5em; }
-.plain { white-space: pre-wrap; }
-pre { background: var(--code); border-radius: .5rem; padding: .8rem 1rem; overflow-x: auto;
-  margin: .8em 0; font: .86rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas,
-  "DejaVu Sans Mono", monospace; }
-pre.wrapped { white-space: pre-wrap; }
-code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-pre > code { font: inherit; }
-:not(pre) > code { background: var(--code); border-radius: .3rem; padding: .1em .3em; }
-a { color: var(--link); } hr { border: 0; border-top: 1px solid var(--line); margin: 1.5em 0; }
-blockquote { margin: .8em 0; padding: 0 0 0 1em; color: var(--soft);
-  border-left: 3px solid var(--line); }
-table { border-collapse: collapse; display: block; overflow-x: auto; margin: .8em 0;
-  font-size: .93rem; }
-th, td { border: 1px solid var(--line); padding: .35rem .7rem; text-align: left; }
-img, video { max-width: 100%; height: auto; border-radius: .5rem; display: block; margin: .8em 0; }
-audio { width: 100%; margin: .8em 0; }
-details { border: 1px solid var(--line); border-radius: .6rem; padding: .5rem .9rem; margin: 1rem 0;
-  font-size: .93rem; }
-summary { cursor: pointer; color: var(--soft); } details[open] > summary { margin-bottom: .6rem; }
-details h2 { font-size: .82rem; color: var(--soft); margin: .8rem 0 .2rem; font-weight: 600; }
-.bad { color: var(--bad); } .note { color: var(--soft); font-size: .9rem; font-style: italic; }
-@media print { body { font-size: 11pt; } article, details { break-inside: avoid; } }
-"""
+#: The stylesheet of the web page's messages.
+_STYLE = Path(__file__).parents[1] / "page/style/messages.css"
+#: Why a reply is not complete, in the words of the web page.
+_ENDINGS: Mapping[str, str] = {
+    StopReason.LENGTH: "The reply reached its length limit.",
+    StopReason.REFUSED: "The model refused to answer.",
+    StopReason.INTERRUPTED: "The reply was stopped.",
+    StopReason.FAILED: "The reply failed.",
+}
 
 
 def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister]) -> str:
     """Draw the page of a conversation with its data."""
+    style = read_file(_STYLE, LARGEST_FILE).decode()
+    policy = _POLICY.format(
+        style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    )
     results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
     calls = {one.identity for one in canisters if isinstance(one, InvocationCanister)}
     rows = "".join(
@@ -112,12 +86,13 @@ def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister
     return (
         "<!DOCTYPE html>\n"
         '<html lang="und" dir="auto"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         '<meta name="generator" content="vibe-llms">\n'
-        f"<title>{heading}</title>\n<style>{_STYLE}</style></head>\n"
-        f'<body><main>\n<h1>{heading}</h1>\n<dl class="facts">{rows}</dl>\n{body}\n'
+        f"<title>{heading}</title>\n<style>{style}</style></head>\n"
+        '<body><main class="exported">\n'
+        f'<h1>{heading}</h1>\n<dl class="facts">{rows}</dl>\n{body}\n'
         "</main></body></html>\n"
     )
 
@@ -138,53 +113,68 @@ def describe_content(content: Content) -> str:
 def _draw_canister(canister: Canister, results: Mapping[str, ResultCanister]) -> str:
     match canister:
         case UserCanister():
-            return _draw_message("user", "You", canister)
+            body = _draw_plain(canister.contents)
+            return _draw_said(canister, "You", body and f'<div class="said">{body}</div>')
         case AssistantCanister():
-            return _draw_message("assistant", model_of(canister) or "Assistant", canister)
+            return _draw_said(canister, model_of(canister) or "Assistant", _draw_reply(canister))
         case SupervisorCanister():
-            return _fold("Instructions", _draw_plain(canister.contents))
+            return _fold("supervisor", "Instructions", canister)
         case DocumentCanister(title=title):
-            return _fold(f"Document: {title}", _draw_plain(canister.contents))
+            return _fold("document", f"Document: {title}", canister)
         case InvocationCanister():
             return _draw_call(canister, results.get(canister.identity))
         case ResultCanister():
-            return _fold("Tool result", _draw_result(canister)) + _draw_media(canister.contents)
+            summary = f"Result of a tool{' (failed)' if canister.failed else ''}"
+            folded = f"<summary>{summary}</summary>{_draw_result(canister)}"
+            media = _draw_media(canister.contents)
+            return _draw_message("result", f'<details class="tool">{folded}</details>{media}')
         case DigestCanister():
-            return _fold("Summary of earlier messages", _draw_plain(canister.contents))
+            return _fold("digest", "Summary of earlier messages", canister)
         case _:
-            return f'<p class="note">[{_text(getattr(canister, "label", "message"))}]</p>'
+            return f'<p class="hint">[{_text(getattr(canister, "label", "message"))}]</p>'
 
 
-def _draw_message(kind: str, who: str, canister: UserCanister | AssistantCanister) -> str:
-    # Keep the user's line breaks.
-    parser = _access_parser(breaks=isinstance(canister, UserCanister))
-    parts = [_draw_content(content, parser) for content in canister.contents]
-    sources = "".join(f"<li>{_text(line)}</li>" for line in list_citations(canister.contents))
-    parts.append(f'<ul class="note">{sources}</ul>' if sources else "")
-    ending = canister.ending if isinstance(canister, AssistantCanister) else None
-    if ending is not None and ending.interrupted:
-        parts.append('<p class="note">(interrupted)</p>')
-    if not any(parts):
+def _draw_message(role: str, body: str) -> str:
+    return f'<article class="message {role}">{body}</article>'
+
+
+def _draw_said(canister: UserCanister | AssistantCanister, who: str, body: str) -> str:
+    if not body:
         return ""
     created = canister.created.astimezone()
-    return (
-        f'<article class="{kind}"><header><span class="who">{_text(who)}</span>'
+    header = (
+        f'<header><span class="who">{_text(who)}</span>'
         f'<time datetime="{created.isoformat()}">{created:%Y-%m-%d %H:%M}</time></header>\n'
-        f"{''.join(parts)}</article>"
+    )
+    return _draw_message(
+        "user" if isinstance(canister, UserCanister) else "assistant", header + body
     )
 
 
+def _draw_reply(canister: AssistantCanister) -> str:
+    parts = [_draw_content(content, _access_parser()) for content in canister.contents]
+    sources = "".join(f"<li>{_text(line)}</li>" for line in list_citations(canister.contents))
+    parts.append(f'<aside class="citations"><ol>{sources}</ol></aside>' if sources else "")
+    ending = canister.ending
+    if ending is not None:
+        reason = StopReason.INTERRUPTED if ending.interrupted else ending.reason
+        problem = f"{_ENDINGS[reason]} {ending.detail}".strip() if reason in _ENDINGS else ""
+        parts.append(f'<p class="problem">{_text(problem)}</p>' if problem else "")
+    return "".join(parts)
+
+
 def _draw_call(call: InvocationCanister, result: ResultCanister | None) -> str:
-    state = "no result" if result is None else "failed" if result.failed else ""
-    mark = f' <span class="bad">({state})</span>' if state else ""
-    body = f"<h2>Arguments</h2>{_draw_arguments(call.arguments)}"
+    state = "no result" if result is None else "failed" if result.failed else "done"
+    kind = "tool failed" if state == "failed" else "tool"
+    body = f"<h4>Arguments</h4>{_draw_arguments(call.arguments)}"
     media = ""
     if result is not None:
-        body += f"<h2>Result</h2>{_draw_result(result)}"
+        body += f"<h4>Result</h4>{_draw_result(result)}"
         media = _draw_media(result.contents)
-    return (
-        f"<details><summary>Tool call: <code>{_text(one_line(call.name))}</code>{mark}</summary>"
-        f"{body}</details>{media}"
+    return _draw_message(
+        "invocation",
+        f'<details class="{kind}"><summary>Tool call: <code>{_text(one_line(call.name))}</code> '
+        f'<span class="hint">{state}</span></summary>{body}</details>{media}',
     )
 
 
@@ -193,18 +183,19 @@ def _draw_arguments(arguments: str) -> str:
     try:
         tree = json.loads(arguments)
     except (ValueError, RecursionError):
-        return _draw_code(arguments)
+        return _draw_exact(arguments)
     if isinstance(tree, dict) and any(isinstance(v, str) and "\n" in v for v in tree.values()):
         return "".join(
-            f"<h2>{_text(name)}</h2>{_draw_code(value if isinstance(value, str) else _dump(value))}"
+            f"<h4>{_text(name)}</h4>"
+            + _draw_exact(value if isinstance(value, str) else _dump(value))
             for name, value in tree.items()
         )
-    return _draw_code(_dump(tree))
+    return _draw_exact(_dump(tree))
 
 
 def _draw_result(result: ResultCanister) -> str:
     texts = [one.text for one in result.contents if isinstance(one, TextualContent)]
-    return "".join(map(_draw_code, filter(None, texts)))
+    return "".join(map(_draw_exact, filter(None, texts)))
 
 
 def _draw_media(contents: Sequence[Content]) -> str:
@@ -222,14 +213,17 @@ def _draw_content(content: Content, parser: MarkdownIt | None = None) -> str:
             if not text.strip():
                 return ""
             if parser is not None:
-                return f'<div class="text">{parser.render(text)}</div>'
-            return f'<div class="text plain">{escape(text)}</div>'
+                return f'<div class="markdown">{parser.render(text)}</div>'
+            return f'<div class="plain">{escape(text)}</div>'
         case ReasoningContent(data=str() as text) if text.strip():
-            return _fold("Reasoning", f'<div class="plain">{_text(text)}</div>')
+            return (
+                '<details class="reasoning"><summary>Reasoning</summary>'
+                f'<div class="plain">{_text(text)}</div></details>'
+            )
         case ReasoningContent():
             return ""
         case ImageContent(data=bytes() as data, mimetype=mimetype):
-            return f'<img alt="image" src="{_encode(data, mimetype)}">'
+            return f'<p class="image"><img alt="image" src="{_encode(data, mimetype)}"></p>'
         case AudioContent(data=bytes() as data, mimetype=mimetype):
             return f'<audio controls src="{_encode(data, mimetype)}"></audio>'
         case VideoContent(data=bytes() as data, mimetype=mimetype):
@@ -238,20 +232,24 @@ def _draw_content(content: Content, parser: MarkdownIt | None = None) -> str:
             title = _text(one_line(name)) or "file"
             # Always downloaded and never shown, because its type is untrusted.
             address = _encode(data, "application/octet-stream")
-            return f'<p><a download="{title}" href="{address}">{title}</a></p>'
+            return f'<p class="file"><a download="{title}" href="{address}">{title}</a></p>'
     place = getattr(content, "data", None)
     if isinstance(place, Location) and _LINK.match(place.url):
         url = _text(place.url)
-        return f'<p><a href="{url}" rel="{_REL}">{url}</a></p>'
-    return f'<p class="note">[{_text(describe_content(content))}]</p>'
+        return f'<p class="file"><a href="{url}" rel="{_REL}">{url}</a></p>'
+    return f'<p class="hint">[{_text(describe_content(content))}]</p>'
 
 
-def _draw_code(text: str) -> str:
-    return f'<pre class="wrapped"><code>{_text(text)}</code></pre>'
+def _draw_exact(text: str) -> str:
+    return f'<pre class="exact">{_text(text)}</pre>'
 
 
-def _fold(summary: str, body: str) -> str:
-    return f"<details><summary>{_text(one_line(summary))}</summary>{body}</details>"
+def _fold(role: str, summary: str, canister: Canister) -> str:
+    return _draw_message(
+        role,
+        f'<details class="folded"><summary>{_text(one_line(summary))}</summary>'
+        f"{_draw_plain(canister.contents)}</details>",
+    )
 
 
 def _encode(data: bytes, mimetype: str) -> str:
@@ -268,9 +266,8 @@ def _text(text: str) -> str:
 
 
 @cache
-def _access_parser(*, breaks: bool) -> MarkdownIt:
+def _access_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
-    from markdown_it.renderer import RendererHTML
 
     class Parser(MarkdownIt):
         """Markdown whose links lead to the web and to mail only."""
@@ -278,29 +275,40 @@ def _access_parser(*, breaks: bool) -> MarkdownIt:
         def validateLink(self, url: str) -> bool:  # noqa: N802
             return _LINK.match(url.strip()) is not None
 
-    class Renderer(RendererHTML):
-        """HTML with links for images, because loading one reveals the reader to its server."""
+    parser = Parser("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.core.ruler.push("page", _adapt_tokens)
+    parser.add_render_rule("image", _draw_image)
+    parser.add_render_rule("fence", _draw_code)
+    parser.add_render_rule("code_block", _draw_code)
+    parser.add_render_rule("table_open", lambda *_: '<div class="table"><table>\n')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return parser
 
-        def image(
-            self,
-            tokens: Sequence[Token],
-            idx: int,
-            options: OptionsDict,
-            env: MutableMapping[str, Any],
-        ) -> str:
-            address = escape(str(tokens[idx].attrGet("src") or ""))
-            label = escape(tokens[idx].content or "image")
-            return f'<a href="{address}" rel="{_REL}">{label}</a>'
 
-        def link_open(
-            self,
-            tokens: Sequence[Token],
-            idx: int,
-            options: OptionsDict,
-            env: MutableMapping[str, Any],
-        ) -> str:
-            tokens[idx].attrSet("rel", _REL)
-            return self.renderToken(tokens, idx, options, env)
+def _adapt_tokens(state: StateCore) -> None:
+    """Give the tokens of Markdown the elements and classes that the web page has for them."""
+    for block in state.tokens:
+        for token in (block, *(block.children or ())):
+            match token.type:
+                case "link_open":
+                    token.attrSet("rel", _REL)
+                case "heading_open" | "heading_close":
+                    # The first two levels are those of the page.
+                    token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+                case "th_open" | "td_open" if side := token.attrs.pop("style", ""):
+                    token.attrSet("class", f"to-{str(side).removeprefix('text-align:')}")
 
-    parser = Parser("commonmark", {"html": False, "breaks": breaks}, renderer_cls=Renderer)
-    return parser.enable(["table", "strikethrough"])
+
+def _draw_image(_: object, tokens: Sequence[Token], place: int, *_more: object) -> str:
+    # A link, because loading the image would reveal the reader to its server.
+    address = escape(str(tokens[place].attrGet("src") or ""))
+    return f'<a href="{address}" rel="{_REL}">{escape(tokens[place].content or "image")}</a>'
+
+
+def _draw_code(_: object, tokens: Sequence[Token], place: int, *_more: object) -> str:
+    token = tokens[place]
+    language = escape((token.info.split() or ["text"])[0])
+    return (
+        f'<figure class="code"><figcaption><span>{language}</span></figcaption>'
+        f"<pre><code>{escape(token.content)}</code></pre></figure>\n"
+    )
