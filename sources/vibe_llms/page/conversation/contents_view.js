@@ -1,5 +1,6 @@
 // The contents of a message in order: text, reasoning, citations, and media.
 
+import { textOf } from "../contents.js";
 import { Icon } from "../icons.js";
 import { readAddress } from "../markdown/inline.js";
 import { say } from "../say.js";
@@ -13,7 +14,30 @@ import { TextView } from "./text.js";
  * @param {{ contents?: StoredContent[], plain?: boolean }} props With `plain`, text is no Markdown.
  */
 export function ContentsView({ contents = [], plain = false }) {
-  return contents.map((content, place) => html`<${ContentView} key=${place} content=${content} plain=${plain} />`);
+  return joinTexts(contents).map((content, place) =>
+    html`<${ContentView} key=${place} content=${content} plain=${plain} />`);
+}
+
+/**
+ * Return contents with texts that follow one another joined, as some models send a sentence in
+ * parts, each with its sources.
+ *
+ * @param {StoredContent[]} contents
+ */
+function joinTexts(contents) {
+  /** @type {StoredContent[]} */
+  const joined = [];
+  for (const content of contents) {
+    const last = joined.at(-1);
+    const here = content.kind === "text" && textOf(content) !== null;
+    if (here && last?.kind === "text" && textOf(last) !== null) {
+      const citations = [...(last.citations ?? []), ...(content.citations ?? [])];
+      joined[joined.length - 1] = { ...last, data: last.data + content.data, citations };
+    } else {
+      joined.push(content);
+    }
+  }
+  return joined;
 }
 
 /**
