@@ -12,11 +12,14 @@ import httpx2
 import pytest
 
 from tests.documents.making import make_pdf
+from tests.fakes.postgres import temporary_database
 from tests.server.conftest import Served, serving
 from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.base.exceptions import CollectionNotFound
 from vibe_llms.documents.core import produce_documents
 from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.storage.backends import open_backend
+from vibe_llms.storage.user_stores import produce_users
 
 KEEPER = "The keeper of the lighthouse is Ada Moen.\n"
 REPORT = make_pdf(["The harbour was built in 1911.", "Ferries leave every hour."])
@@ -345,3 +348,32 @@ async def test_vectors_of_documents_count_against_the_budget(home: Path) -> None
         found = await search(client, "lighthouse")
     assert uploaded > 100
     assert found["passages"]
+
+
+async def test_servers_of_one_database_have_the_collections_of_their_users(
+    home: Path, tmp_path: Path
+) -> None:
+    with temporary_database() as place:
+        archive = {"module": "vibe_llms.storage.postgres", "dsn": place.dsn}
+        backend = open_backend(
+            load_configuration(Places.under(home), overrides={"archive": archive})
+        )
+        keys = {name: await produce_users(backend).add(name) for name in ("local", "ben")}
+        await backend.close()
+        async with serving(home, archive=archive) as one:
+            one.keys |= keys
+            async with one.http("ben") as client:
+                made = await upload(client, "keeper.txt", KEEPER.encode())
+        async with serving(tmp_path / "other", archive=archive) as two:
+            two.keys |= keys
+            async with two.http("ben") as client, two.http() as local:
+                waiting = (await search(client, "keeper"))["waiting"]
+                listed = await wait(client)
+                found = await search(client, "keeper")
+                others = (await local.get("/api/documents")).json()
+                removed = await client.delete(f"/api/documents/papers/{made['id']}")
+                left = (await client.get("/api/documents")).json()
+    assert (waiting, listed["collection"]["indexed"]) == (1, 1)
+    assert [one["document"] for one in found["passages"]] == [made["id"]]
+    assert (others, left) == ({"collections": []}, {"collections": []})
+    assert removed.status_code == 200
