@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -326,3 +326,12 @@ async def test_a_file_of_users_from_before_there_were_logins_is_upgraded(home: P
         found = await produce_logins(backend).find(token)
         assert found is not None
         assert found.user == "ada"
+
+
+def test_a_change_of_several_statements_is_made_whole_or_not_at_all(home: Path) -> None:
+    file = UserFile(home / "users.sqlite")
+    file.add("ada")
+    with suppress(KeyError), file.changing() as database:
+        database.execute("delete from users where name = 'ada'")
+        raise KeyError
+    assert [*file.survey()] == ["ada"]

@@ -217,7 +217,7 @@ class UserFile:
         """Change the file in a transaction, and create it if it does not exist."""
         with storage_errors(self.file):
             make_folder(self.file.parent)
-        with self._opened() as database, database:
+        with self._opened() as database, _transaction(database):
             yield database
 
     @contextmanager
@@ -271,7 +271,7 @@ class UserFile:
             if not self._is_unmoved:
                 return
             rows = [_row(name, user) for name, user in _read(self._old).items()]
-            with database:
+            with _transaction(database):
                 database.executemany("insert or ignore into users values (?, ?, ?)", rows)
             os.rename(self._old, self._moved)
 
@@ -389,6 +389,14 @@ def refuse_known(name: str) -> RequestError:
 def refuse_unknown(name: str) -> RequestError:
     """Return the error for a user that does not exist."""
     return RequestError(f"user {name!r} not found; see: vibe-llms users list")
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Do all statements of the block or none; by itself, the connection commits each."""
+    with database:
+        database.execute("begin immediate")
+        yield
 
 
 def _row(name: str, user: User) -> tuple[str, str, str]:
