@@ -108,7 +108,7 @@ def begin(bank: Site, page: Page, agent: str) -> dict[str, Any]:
 
 def card(page: Page) -> Locator:
     """Return the cards of what waits."""
-    return page.locator("section.card.waiting")
+    return page.locator(".card.waiting")
 
 
 def button(page: Page, name: str) -> Locator:
