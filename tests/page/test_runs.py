@@ -95,6 +95,7 @@ def test_a_run_is_followed_from_another_device(
     expect(row(phone, "Tell me a story.")).to_contain_text("Completed", timeout=20_000)
 
 
+@pytest.mark.slow
 def test_earlier_runs_are_loaded_on_demand(runs: Site, page: Page) -> None:
     conversation = runs.say("Number 0")
     for number in range(1, 52):

@@ -60,7 +60,7 @@ def _inline(value: Any) -> str:
 
 AGENTS = {
     "clerk": ("bank", script(call("bank/transfer", sum=3, note=NOTE))),
-    "pair": ("bank", script(call("bank/transfer", sum=1), call("bank/transfer", sum=2))),
+    "pair": ("bank", 2 * script(call("bank/transfer", sum=1), call("bank/transfer", sum=2))),
     "asker": ("user", script(call("user/ask", question="Which tea?", choices=["green", "black"]))),
     "host": ("asking", script(call("asking/book"))),
     "cashier": ("asking", script(call("asking/visit", address="https://pay.example/x?y=1"))),
@@ -108,7 +108,7 @@ def begin(bank: Site, page: Page, agent: str) -> dict[str, Any]:
 
 def card(page: Page) -> Locator:
     """Return the cards of what waits."""
-    return page.locator("section.card.waiting")
+    return page.locator(".card.waiting")
 
 
 def button(page: Page, name: str) -> Locator:
@@ -148,12 +148,12 @@ def test_a_call_is_shown_whole_and_allowed_by_mouse(bank: Site, page: Page) -> N
     box = one.locator(".exact")
     assert box.evaluate("one => one.scrollHeight <= one.clientHeight + 1"), "it is cut"
     expect(spoken(page)).to_have_text("The model wants to use bank/transfer.")
-    expect(page.get_by_label("1 decision waits")).to_be_visible()
+    expect(page.get_by_label("1 decision waits", exact=True)).to_be_visible()
     assert transfers(bank) == []
     button(page, "Allow once").click()
     expect(page.locator(".message.assistant").last).to_contain_text("All settled.")
     expect(card(page)).to_have_count(0)
-    expect(page.get_by_label("1 decision waits")).to_have_count(0)
+    expect(page.get_by_label("1 decision waits", exact=True)).to_have_count(0)
     assert transfers(bank) == [3]
 
 
@@ -193,7 +193,7 @@ def test_a_click_on_a_card_that_has_just_come_decides_nothing(bank: Site, page: 
 def test_all_that_waits_is_decided_in_one_list_by_keyboard(bank: Site, page: Page) -> None:
     for agent in ("pair", "asker"):
         bank.call("POST", "/api/runs", {"prompt": f"Ask {agent}.", "model": agent})
-    expect(page.get_by_label("3 decisions wait")).to_be_visible()
+    expect(page.get_by_label("3 decisions wait", exact=True)).to_be_visible()
     page.get_by_role("link", name="Decisions").press("Enter")
     expect(page.get_by_role("heading", name="Decisions", level=1)).to_be_visible()
     expect(card(page)).to_have_count(3)
@@ -285,7 +285,7 @@ def test_a_decision_that_does_not_arrive_can_be_made_again(bank: Site, page: Pag
 def test_a_form_of_a_server_is_filled_in(bank: Site, page: Page) -> None:
     begin(bank, page, "host")
     one = card(page)
-    expect(one).to_contain_text("A question from asking")
+    expect(one).to_contain_text("The server “asking” asks you.")
     expect(one).to_contain_text("Book a table?")
     name = one.get_by_label("Your name")
     name.fill("A")
@@ -306,7 +306,7 @@ def test_a_form_of_a_server_is_filled_in(bank: Site, page: Page) -> None:
 
 def test_a_required_field_is_asked_for_and_a_question_is_declined(bank: Site, page: Page) -> None:
     begin(bank, page, "asker")
-    expect(card(page)).to_contain_text("A question from the model")
+    expect(card(page)).to_contain_text("The model asks you.")
     button(page, "Answer").click()
     expect(card(page)).to_be_visible()
     assert card(page).get_by_label("green").evaluate("one => one.matches(':invalid')")

@@ -8,11 +8,13 @@ import { Icon } from "../icons.js";
 import { conversations } from "../list/conversations.js";
 import { address } from "../router.js";
 import { say, sayDay, sayMoment, sayTime } from "../say.js";
-import { html, useEffect, useSignal } from "../vendor/ui.js";
+import { html, useEffect, useRef, useSignal } from "../vendor/ui.js";
 
 /** @typedef {import("../conversation/history.js").Run} Run */
 
 const PAGE = 50;
+/** The server lists no more at once. */
+const MOST = 1000;
 /** Milliseconds in which several changes need one request. */
 const PAUSE_MS = 200;
 
@@ -32,12 +34,16 @@ export function View({ parts: [chosen = ""] }) {
   const runs = useSignal(/** @type {Run[] | null} */ (null));
   const hasMore = useSignal(false);
   const error = useSignal("");
-  const load = async (/** @type {AbortSignal} */ abort) => {
+  /** Number of runs to show; and the request of the latest list. */
+  const wanted = useRef(PAGE);
+  const latest = useRef(new AbortController());
+  const load = async () => {
+    latest.current.abort();
+    const { signal: abort } = (latest.current = new AbortController());
     try {
-      const limit = Math.min(Math.max(runs.value?.length ?? 0, PAGE), 1000);
-      const page = await get("/api/runs", { status: chosen, limit }, abort);
+      const page = await get("/api/runs", { status: chosen, limit: wanted.current }, abort);
       runs.value = page.runs;
-      hasMore.value = page.has_more;
+      hasMore.value = page.has_more && wanted.current < MOST;
       error.value = "";
     } catch (problem) {
       if (abort.aborted) return;
@@ -47,34 +53,26 @@ export function View({ parts: [chosen = ""] }) {
   useEffect(() => {
     document.title = `${say("runs.title")} – ${say("title")}`;
     runs.value = null;
-    const abort = new AbortController();
+    wanted.current = PAGE;
     let timer = 0;
-    void load(abort.signal);
+    void load();
     const end = onChange(({ change }) => {
       if (change === "conversation" || timer) return;
       timer = setTimeout(() => {
         timer = 0;
-        void load(abort.signal);
+        void load();
       }, PAUSE_MS);
     });
     return () => {
       end();
       clearTimeout(timer);
-      abort.abort();
+      latest.current.abort();
     };
   }, [chosen]);
-  const more = async () => {
-    const last = runs.value?.at(-1);
-    if (!last) return;
-    try {
-      const page = await get("/api/runs", { status: chosen, limit: PAGE, after: last.id });
-      runs.value = [...(runs.value ?? []), ...page.runs];
-      hasMore.value = page.has_more;
-    } catch (problem) {
-      tellError(problem);
-    }
+  const more = () => {
+    wanted.current = Math.min(wanted.current + PAGE, MOST);
+    return load();
   };
-  const again = () => load(new AbortController().signal);
   return html`<h1>${say("runs.title")}</h1>
     <nav class="filter" aria-label=${say("runs.filter")}>
       ${["", ...STATUSES].map((status) => html`<a key=${status}
@@ -83,10 +81,10 @@ export function View({ parts: [chosen = ""] }) {
     </nav>
     ${error.value
       ? html`<p class="problem" role="alert">${error.value}
-          <button type="button" onClick=${again}>${say("retry")}</button></p>`
+          <button type="button" onClick=${load}>${say("retry")}</button></p>`
       : null}
     ${runs.value && !runs.value.length ? html`<p class="hint">${say("runs.none")}</p>` : null}
-    <${Days} runs=${runs.value ?? []} changed=${again} />
+    <${Days} runs=${runs.value ?? []} changed=${load} />
     ${hasMore.value ? html`<button type="button" onClick=${more}>${say("more")}</button>` : null}`;
 }
 

@@ -33,7 +33,7 @@ export function CallCard({ item, call, open, settled }) {
       <dt>${say("waiting.reason")}</dt>
       <dd>${showInvisible(call.reason)}</dd>
     </dl>
-    <h4>${say("tool.arguments")}</h4>
+    <h3>${say("tool.arguments")}</h3>
     <${ExactText} text=${formatArguments(call.arguments || "{}")} />
     ${open
       ? html`<label class="because">${say("waiting.because")}

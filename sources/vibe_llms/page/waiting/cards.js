@@ -47,10 +47,10 @@ function WaitingCard({ item, linked, settled, onSettled }) {
     // Without another element that gets the focus, its element was removed.
     if (event.relatedTarget) focused.current = false;
   };
-  return html`<section class="card waiting" aria-labelledby=${label}
+  return html`<div class="card waiting" role="group" aria-labelledby=${label}
     onFocusIn=${() => { focused.current = true; }} onFocusOut=${leave}>
-    <h3 id=${label}><${Icon} name=${item.call ? "tool" : "question"} />
-      <span>${showInvisible(describeItem(item))}</span></h3>
+    <h2 id=${label}><${Icon} name=${item.call ? "tool" : "question"} />
+      <span>${showInvisible(describeItem(item))}</span></h2>
     ${linked
       ? html`<p class="hint"><a href=${address("c", item.conversation)}>
           ${showInvisible(item.title || say("waiting.conversation"))}</a></p>`
@@ -61,7 +61,7 @@ function WaitingCard({ item, linked, settled, onSettled }) {
       ? html`<p class="problem" role="alert"><${Icon} name="warn" /> ${refusal.reason}
           <button type="button" onClick=${() => dismissRefusal(item)}>${say("close")}</button></p>`
       : null}
-  </section>`;
+  </div>`;
 }
 
 /**
