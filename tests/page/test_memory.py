@@ -52,10 +52,12 @@ def test_an_entry_is_added_and_edited_by_keyboard(memory: Site, page: Page) -> N
     expect(entry).to_contain_text("Fact")
     expect(entry).to_contain_text("home")
     entry.get_by_role("button", name="Edit").press("Enter")
+    expect(page.get_by_label("Text", exact=True)).to_be_focused()
     page.keyboard.press("Control+A")
     page.keyboard.type("My cat is called Tim.")
     page.keyboard.press("Control+Enter")
-    expect(page.get_by_role("article", name="My cat is called Tim.")).to_be_visible()
+    changed = page.get_by_role("article", name="My cat is called Tim.")
+    expect(changed.get_by_role("button", name="Edit")).to_be_focused()
     assert survey(memory) == ["My cat is called Tim."]
 
 
@@ -95,6 +97,22 @@ def test_a_deleted_entry_can_be_brought_back_for_some_seconds(memory: Site, page
     expect(page.get_by_role("article", name="I play the cello.")).to_be_visible()
     assert survey(memory) == ["I play the cello."]
     expect(entry).to_be_hidden()
+
+
+def test_a_deletion_takes_effect_after_some_seconds(memory: Site, page: Page) -> None:
+    identity, _ = remember(memory, "I sail.", "I play the cello.")
+    page.clock.install()
+    page.goto(f"{memory.url}/#/memory/{identity}")
+    page.reload()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Memory", exact=True)).to_be_visible()
+    expect(page.get_by_role("article", name="I play the cello.")).to_be_visible()
+    assert len(survey(memory)) == 2
+    with page.expect_response("**/api/memory?**"):
+        page.clock.fast_forward(10_000)
+    assert survey(memory) == ["I play the cello."]
+    expect(page.get_by_role("button", name="Undo")).to_be_hidden()
+    expect(page.get_by_role("article")).to_have_count(1)
 
 
 def test_entries_are_found_and_their_history_is_shown(memory: Site, page: Page) -> None:

@@ -164,7 +164,7 @@ ensembles = ["echo"]
     echo = tools.get_by_role("group").filter(has_text="echo").first
     expect(echo).to_contain_text("not started")
     tools.get_by_role("button", name="Start those that are not ready").press("Enter")
-    expect(echo).to_contain_text("ready2 tools")
+    expect(echo).to_contain_text("ready 2 tools", timeout=30_000)
     echo.locator("summary").first.press("Enter")
     expect(echo.get_by_text("Used by helper")).to_be_visible()
     expect(echo.get_by_text("is not allowed")).to_be_visible()

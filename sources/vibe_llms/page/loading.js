@@ -11,7 +11,7 @@ const LOOK_MS = 1000;
  * @typedef {object} Loaded
  * @property {T | null} value Null until it is loaded.
  * @property {string} error
- * @property {() => void} load Load it again; the value stays meanwhile.
+ * @property {() => Promise<void>} load Load it again; the value stays meanwhile.
  * @property {(value: T) => void} set
  */
 
@@ -32,7 +32,7 @@ export function useLoaded(work, dependencies) {
   const load = () => {
     last.current.abort();
     const abort = (last.current = new AbortController());
-    latest.current(abort.signal).then(
+    return latest.current(abort.signal).then(
       (loaded) => {
         if (abort.signal.aborted) return;
         value.value = loaded;
@@ -44,7 +44,7 @@ export function useLoaded(work, dependencies) {
     );
   };
   useEffect(() => {
-    load();
+    void load();
     return () => last.current.abort();
   }, dependencies);
   return {

@@ -3,7 +3,7 @@
 import { tell, tellError } from "./announcements.js";
 import { send } from "./api.js";
 import { say } from "./say.js";
-import { signal } from "./vendor/ui.js";
+import { signal, useEffect } from "./vendor/ui.js";
 
 const UNDO_SECONDS = 8;
 
@@ -13,6 +13,30 @@ const waiting = new Map();
 /** Paths of what is being deleted, and is not shown. */
 export const deleting = signal(/** @type {Set<string>} */ (new Set()));
 
+/** @type {Set<(target: string) => unknown>} */
+const listeners = new Set();
+
+/**
+ * Call a function with the path of each deletion; return a function that ends this.
+ *
+ * @param {(target: string) => unknown} listener
+ */
+export function onDeletion(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Load what a view shows again after each deletion.
+ *
+ * @param {() => Promise<void>} load
+ */
+export function useDeletions(load) {
+  useEffect(() => {
+    const end = onDeletion(load);
+    return () => void end();
+  }, []);
+}
+
 /**
  * Delete something after some seconds, in which this can be undone.
  *
@@ -20,9 +44,8 @@ export const deleting = signal(/** @type {Set<string>} */ (new Set()));
  *
  * @param {string} target The path of the DELETE request.
  * @param {string} label Says what will be deleted.
- * @param {() => void} [done] Called after the deletion.
  */
-export function deleteLater(target, label, done = () => {}) {
+export function deleteLater(target, label) {
   deleting.value = new Set([...deleting.value, target]);
   const restore = () => {
     waiting.delete(target);
@@ -33,7 +56,8 @@ export function deleteLater(target, label, done = () => {}) {
     waiting.delete(target);
     try {
       await send("DELETE", target, { keepalive: true });
-      done();
+      // It stays hidden until no view shows it.
+      await Promise.all([...listeners].map((one) => one(target)));
     } catch (error) {
       tellError(error);
     } finally {

@@ -9,10 +9,11 @@ import { beginConversation } from "../list/sidebar.js";
 import { Problem, useLoaded, useProgress, useTitle } from "../loading.js";
 import { address, go } from "../router.js";
 import { say, sayMoment, saySize } from "../say.js";
-import { deleteLater, deleting } from "../undoing.js";
+import { SearchBox } from "../searching.js";
+import { deleteLater, deleting, useDeletions } from "../undoing.js";
 import { html, useEffect, useSignal } from "../vendor/ui.js";
 import { CollectionCounts } from "./counts.js";
-import { Passages, SearchBox } from "./passages.js";
+import { Passages } from "./passages.js";
 import { UploadForm } from "./upload.js";
 
 /**
@@ -46,6 +47,7 @@ export function CollectionPage({ name, text }) {
     (abort) => loadDocuments(name, shown.value, abort).catch(refuseOthers),
     [name, shown.value],
   );
+  useDeletions(load);
   const collection = value?.collection;
   const documents = (value?.documents ?? []).filter(
     (one) => !deleting.value.has(pathOfDocument(name, one)));
@@ -70,7 +72,7 @@ export function CollectionPage({ name, text }) {
       ${collection && !documents.length ? html`<p class="hint">${say("documents.nothing")}</p>` : null}
       <ul class="rows documents">
         ${documents.map((one) => html`<li key=${one.id}>
-          <${DocumentView} collection=${name} own=${own} one=${one} done=${load} /></li>`)}
+          <${DocumentView} collection=${name} own=${own} one=${one} /></li>`)}
       </ul>
       ${value?.hasMore
         ? html`<button type="button" class="older" onClick=${() => { shown.value += PAGE; }}>
@@ -111,12 +113,12 @@ async function loadDocuments(name, count, abort) {
 }
 
 /**
- * @param {{ collection: string, own: boolean, one: Document, done: () => void }} props
+ * @param {{ collection: string, own: boolean, one: Document }} props
  */
-function DocumentView({ collection, own, one, done }) {
+function DocumentView({ collection, own, one }) {
   const { name, size, created, state, problem } = one;
   const remove = () =>
-    deleteLater(pathOfDocument(collection, one), say("documents.deleted", { name }), done);
+    deleteLater(pathOfDocument(collection, one), say("documents.deleted", { name }));
   return html`<span class="name"><${Icon} name="file" /> ${name}</span>
     <span class="hint">${saySize(size)}${created ? `, ${sayMoment(created)}` : ""}</span>
     <span class=${`tag ${state}`}>${say(`documents.state.${state}`)}</span>

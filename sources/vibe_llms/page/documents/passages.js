@@ -3,12 +3,10 @@
 import { get } from "../api.js";
 import { Problem, useLoaded, useProgress } from "../loading.js";
 import { PlainText } from "../markdown/markdown.js";
-import { address, go } from "../router.js";
+import { address } from "../router.js";
 import { say } from "../say.js";
-import { html, useRef } from "../vendor/ui.js";
+import { html } from "../vendor/ui.js";
 
-/** Milliseconds without typing after which the search begins. */
-const PAUSE_MS = 300;
 const MOST = 20;
 
 /**
@@ -19,22 +17,6 @@ const MOST = 20;
  * @property {string} place
  * @property {string} text
  */
-
-/**
- * @param {{ label: string, text: string, hash: string }} props `hash` is the address of the view.
- */
-export function SearchBox({ label, text, hash }) {
-  const timer = useRef(0);
-  const type = (/** @type {any} */ event) => {
-    const typed = event.target.value;
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
-      go(typed ? `${hash}?${new URLSearchParams({ q: typed })}` : hash, { replace: true });
-    }, PAUSE_MS);
-  };
-  return html`<input type="search" aria-label=${label} placeholder=${label} value=${text}
-    onInput=${type} />`;
-}
 
 /**
  * @param {{ text: string, collection: string }} props Without a collection, all are searched.

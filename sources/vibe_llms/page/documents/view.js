@@ -4,11 +4,12 @@ import { get } from "../api.js";
 import { Problem, useLoaded, useProgress, useTitle } from "../loading.js";
 import { address } from "../router.js";
 import { say } from "../say.js";
-import { deleting } from "../undoing.js";
+import { SearchBox } from "../searching.js";
+import { deleting, useDeletions } from "../undoing.js";
 import { html } from "../vendor/ui.js";
 import { CollectionPage, pathOf } from "./collection.js";
 import { CollectionCounts } from "./counts.js";
-import { Passages, SearchBox } from "./passages.js";
+import { Passages } from "./passages.js";
 import { UploadForm } from "./upload.js";
 
 /** @typedef {import("./counts.js").Collection} Collection */
@@ -32,6 +33,7 @@ function CollectionList({ text }) {
     const { collections } = await get("/api/documents", {}, abort);
     return /** @type {Collection[]} */ (collections);
   }, []);
+  useDeletions(load);
   const found = (value ?? []).filter((one) => !deleting.value.has(pathOf(one.name)));
   useProgress(found.some((one) => one.indexing), load);
   return html`<h1>${say("documents.title")}</h1>

@@ -5,7 +5,7 @@ import { tellError } from "../announcements.js";
 import { onChange } from "../events.js";
 import { say } from "../say.js";
 import { storedSignal } from "../stored.js";
-import { deleteLater, deleting } from "../undoing.js";
+import { deleteLater, deleting, onDeletion } from "../undoing.js";
 import { batch, computed, signal } from "../vendor/ui.js";
 
 /**
@@ -38,7 +38,7 @@ export const chosenTag = signal("");
 
 /** The conversations, most recent first. */
 export const conversations = computed(() =>
-  all.value.filter((one) => !deleting.value.has(path`/api/conversations/${one.id}`)),
+  all.value.filter((one) => !deleting.value.has(pathOf(one.id))),
 );
 
 /** Time at which each conversation was last seen here. */
@@ -120,9 +120,16 @@ export async function changeConversation(id, change) {
  */
 export function deleteConversation(one) {
   const label = say("list.deleted", { title: one.title || say("list.untitled") });
-  deleteLater(path`/api/conversations/${one.id}`, label, () => {
-    all.value = all.value.filter(({ id }) => id !== one.id);
-  });
+  deleteLater(pathOf(one.id), label);
+}
+
+onDeletion((target) => {
+  all.value = all.value.filter(({ id }) => pathOf(id) !== target);
+});
+
+/** @param {string} id */
+function pathOf(id) {
+  return path`/api/conversations/${id}`;
 }
 
 let timer = 0;

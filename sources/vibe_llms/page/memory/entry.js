@@ -6,7 +6,7 @@ import { PlainText } from "../markdown/markdown.js";
 import { address } from "../router.js";
 import { say, sayMoment } from "../say.js";
 import { deleteLater } from "../undoing.js";
-import { html, useSignal } from "../vendor/ui.js";
+import { html, useLayoutEffect, useRef, useSignal } from "../vendor/ui.js";
 import { EntryForm } from "./form.js";
 
 /**
@@ -39,17 +39,23 @@ export function pathOf(id) {
  *   entry: MemoryEntry,
  *   alone?: boolean,
  *   changed: (entry: MemoryEntry) => void,
- *   gone: () => void,
  * }} props With `alone`, nothing leads to the entry's own page.
  */
-export function EntryView({ entry, alone = false, changed, gone }) {
+export function EntryView({ entry, alone = false, changed }) {
   const editing = useSignal(false);
+  const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
+  const edited = useRef(false);
+  useLayoutEffect(() => {
+    // The focus was in the form, which is gone.
+    if (edited.current) button.current?.focus();
+    edited.current = editing.value;
+  }, [editing.value]);
   const change = async (/** @type {import("./form.js").Typed} */ typed) => {
     changed(await request("PATCH", pathOf(entry.id), { json: typed }));
     editing.value = false;
   };
   const remove = () =>
-    deleteLater(pathOf(entry.id), say("memory.deleted", { text: shorten(entry.content) }), gone);
+    deleteLater(pathOf(entry.id), say("memory.deleted", { text: shorten(entry.content) }));
   if (editing.value) {
     return html`<${EntryForm} name=${entry.id} entry=${entry} submit=${change}
       cancel=${() => { editing.value = false; }} />`;
@@ -58,7 +64,7 @@ export function EntryView({ entry, alone = false, changed, gone }) {
     <${PlainText} text=${entry.content} />
     <${EntryOrigin} entry=${entry} />
     <p class="tools">
-      <button type="button" onClick=${() => { editing.value = true; }}>
+      <button type="button" ref=${button} onClick=${() => { editing.value = true; }}>
         <${Icon} name="edit" /> ${say("memory.edit")}</button>
       ${alone ? null : html`<a class="button" href=${address("memory", entry.id)}>
         <${Icon} name="clock" /> ${say("memory.history")}</a>`}

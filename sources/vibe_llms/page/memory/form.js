@@ -3,7 +3,7 @@
 import { Problem } from "../loading.js";
 import { say } from "../say.js";
 import { load, save } from "../stored.js";
-import { html, useEffect, useRef, useSignal } from "../vendor/ui.js";
+import { html, useLayoutEffect, useRef, useSignal } from "../vendor/ui.js";
 
 /** @typedef {{ content: string, importance: number, topics: string[] }} Typed */
 
@@ -29,7 +29,7 @@ export function EntryForm({ name, entry, submit, cancel }) {
   const error = useSignal("");
   const busy = useSignal(false);
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
-  useEffect(() => area.current?.focus(), []);
+  useLayoutEffect(() => area.current?.focus(), []);
   const change = (/** @type {Partial<typeof first>} */ one) => {
     typed.value = { ...typed.value, ...one };
     save(kept, typed.value);

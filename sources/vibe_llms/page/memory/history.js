@@ -47,7 +47,7 @@ export function EntryPage({ identity }) {
     <h1>${say("memory.entry")}</h1>
     <${Problem} text=${error} retry=${load} />
     ${value?.entry
-      ? html`<${EntryView} entry=${value.entry} alone=${true} changed=${load} gone=${load} />`
+      ? html`<${EntryView} entry=${value.entry} alone=${true} changed=${load} />`
       : last
         ? html`<p class="problem">${say("memory.gone")}</p><${EntryOrigin} entry=${last} />`
         : null}

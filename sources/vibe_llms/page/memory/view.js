@@ -4,8 +4,9 @@ import { get, request } from "../api.js";
 import { Problem, useLoaded, useTitle } from "../loading.js";
 import { go } from "../router.js";
 import { say } from "../say.js";
-import { deleting } from "../undoing.js";
-import { html, useRef, useSignal } from "../vendor/ui.js";
+import { SearchBox } from "../searching.js";
+import { deleting, useDeletions } from "../undoing.js";
+import { html, useSignal } from "../vendor/ui.js";
 import { EntryView, pathOf } from "./entry.js";
 import { EntryForm } from "./form.js";
 import { EntryPage } from "./history.js";
@@ -13,8 +14,8 @@ import { EntryPage } from "./history.js";
 /** @typedef {import("./entry.js").MemoryEntry} MemoryEntry */
 
 const PAGE = 100;
-/** Milliseconds without typing after which the search begins. */
-const PAUSE_MS = 200;
+/** The server returns no more at once. */
+const MOST = 1000;
 
 /**
  * @param {{ parts: string[], query: URLSearchParams }} props
@@ -31,20 +32,23 @@ export function View({ parts: [identity = ""], query }) {
 function MemoryPage({ text }) {
   const adding = useSignal(false);
   const more = useSignal(false);
+  const count = useSignal(PAGE);
   useTitle(say("memory.title"));
   const { value, error, load, set } = useLoaded(async (abort) => {
     const found = text.trim()
       ? await get("/api/memory/search", { text, limit: PAGE }, abort)
-      : await get("/api/memory", { limit: PAGE, order: "newest" }, abort);
+      : await get("/api/memory", { limit: count.value, order: "newest" }, abort);
     more.value = found.has_more ?? false;
     return /** @type {MemoryEntry[]} */ (found.entries);
   }, [text]);
+  useDeletions(load);
   const entries = (value ?? []).filter((one) => !deleting.value.has(pathOf(one.id)));
 
   const loadMore = async () => {
     const query = { limit: PAGE, order: "newest", after: value?.at(-1)?.id };
     const page = await get("/api/memory", query);
     more.value = page.has_more;
+    count.value = Math.min(count.value + PAGE, MOST);
     set([...(value ?? []), ...page.entries]);
   };
   const add = async (/** @type {import("./form.js").Typed} */ typed) => {
@@ -55,7 +59,7 @@ function MemoryPage({ text }) {
   };
   return html`<h1>${say("memory.title")}</h1>
     <p class="hint">${say("memory.hint")}</p>
-    <${SearchBox} text=${text} />
+    <${SearchBox} label=${say("memory.search")} text=${text} hash="#/memory" />
     <p><button type="button" aria-expanded=${adding.value}
       onClick=${() => { adding.value = !adding.value; }}>${say("memory.add")}</button></p>
     ${adding.value
@@ -65,7 +69,7 @@ function MemoryPage({ text }) {
     <p class="hint" role="status">${describeCount(value && entries.length, text)}</p>
     <ul class="entries">
       ${entries.map((one) => html`<li key=${one.id}>
-        <${EntryView} entry=${one} gone=${load} changed=${(/** @type {MemoryEntry} */ changed) =>
+        <${EntryView} entry=${one} changed=${(/** @type {MemoryEntry} */ changed) =>
           set((value ?? []).map((old) => (old.id === changed.id ? changed : old)))} /></li>`)}
     </ul>
     ${more.value
@@ -82,20 +86,6 @@ function MoreButton({ load }) {
   );
   return html`<${Problem} text=${error.value} />
     <button type="button" class="older" onClick=${run}>${say("more")}</button>`;
-}
-
-/** @param {{ text: string }} props */
-function SearchBox({ text }) {
-  const timer = useRef(0);
-  const type = (/** @type {any} */ event) => {
-    const typed = event.target.value;
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
-      go(typed ? `#/memory?${new URLSearchParams({ q: typed })}` : "#/memory", { replace: true });
-    }, PAUSE_MS);
-  };
-  return html`<input type="search" aria-label=${say("memory.search")}
-    placeholder=${say("memory.search")} value=${text} onInput=${type} />`;
 }
 
 /**

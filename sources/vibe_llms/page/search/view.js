@@ -1,26 +1,21 @@
 // Search in all conversations, with each hit in its context.
 
 import { get } from "../api.js";
-import { address, go } from "../router.js";
+import { address } from "../router.js";
 import { say, sayMoment } from "../say.js";
+import { SearchBox } from "../searching.js";
 import { sayRole } from "../conversation/message.js";
-import { html, useEffect, useRef, useSignal } from "../vendor/ui.js";
-
-/** Milliseconds without typing after which the search begins. */
-const PAUSE_MS = 200;
+import { html, useEffect, useSignal } from "../vendor/ui.js";
 
 /**
  * @param {{ query: URLSearchParams }} props
  */
 export function View({ query }) {
   const text = query.get("q") ?? "";
-  const typed = useSignal(text);
   const found = useSignal(/** @type {any[] | null} */ (null));
   const error = useSignal("");
-  const timer = useRef(0);
   useEffect(() => {
     document.title = `${say("search.title")} – ${say("title")}`;
-    typed.value = text;
     if (!text.trim()) {
       found.value = null;
       return undefined;
@@ -37,16 +32,8 @@ export function View({ query }) {
     );
     return () => abort.abort();
   }, [text]);
-  const type = (/** @type {any} */ event) => {
-    typed.value = event.target.value;
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
-      go(`#/search?${new URLSearchParams({ q: typed.value })}`, { replace: true });
-    }, PAUSE_MS);
-  };
   return html`<h1>${say("search.title")}</h1>
-    <input type="search" aria-label=${say("search.label")} placeholder=${say("search.label")}
-      value=${typed.value} onInput=${type} autofocus />
+    <${SearchBox} label=${say("search.label")} text=${text} hash="#/search" autofocus=${true} />
     ${error.value ? html`<p class="problem">${error.value}</p>` : null}
     <p class="hint" role="status">
       ${found.value === null ? "" : found.value.length
