@@ -181,7 +181,7 @@ async def test_a_response_that_waits_goes_on_once_it_is_decided(
         url = f"/api/runs/{run}/decide"
         for _ in range(2):
             made = await http.post(url, json=decision)
-            assert made.json() == {"invocation": call, "allowed": allowed}
+            assert made.json() == {"invocation": call, "allowed": allowed, "always": False}
         other = await http.post(url, json={**decision, "allowed": not allowed})
         assert other.status_code == 409
         events = await read_events(served, run)
