@@ -32,7 +32,7 @@ STOREYS = (
     ("invocation",),
     ("providers", "storage"),
     ("conversations",),
-    ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry"),
+    ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry", "transcripts"),
     ("session", "opening", "synchronous", "testing"),
     ("server", "cli", "__main__"),
 )
@@ -76,6 +76,7 @@ LATE = {
     ("cli.repl", "cli.caching.draw_summary"),
     ("cli.repl", "cli.context.draw_context"),
     ("cli.repl", "cli.export"),
+    ("cli.repl", "transcripts.exports.export"),
     ("cli.repl", "cli.following.start_worker"),
     ("cli.repl", "cli.memory.repl_memory.run_memory_command"),
     ("cli.repl", "cli.runs.draw_run"),

@@ -21,7 +21,6 @@ from vibe_llms.cli.display import (
     Display,
     EventLines,
     Silence,
-    describe_usage,
     encode_event,
     print_notices,
     take_code,
@@ -51,6 +50,7 @@ from vibe_llms.messages.events import (
     TextChunk,
     TurnEndedEvent,
 )
+from vibe_llms.transcripts.usages import describe_usage
 
 _CALL = InvocationCanister(name="weather", arguments='{"city":\n"Rome"}')
 

@@ -19,7 +19,7 @@ import vibe_llms
 from tests.cli.command import invoke
 from tests.fakes.canisters import produce_canisters
 from tests.faults.archives import FAST, produce_details
-from vibe_llms.cli.export import export, form_of
+from vibe_llms.cli.export import form_of
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -44,6 +44,7 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.messages.markdown import escape_html
 from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.transcripts.exports import export
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
 SOURCE = Provenance("module", "anthropic", "claude-test")

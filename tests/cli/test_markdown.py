@@ -19,7 +19,7 @@ from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Screen
 from vibe_llms.cli import markdown
 from vibe_llms.cli.markdown import MarkdownStream, split_blocks
-from vibe_llms.cli.terminal import visible
+from vibe_llms.messages.hidden import visible
 
 _ATOMS = [
     "word ", "some more words of a sentence, ", "\n", "\n\n", "\n\n\n", "\n- item\n", "  - inner\n",

@@ -23,13 +23,12 @@ from vibe_llms.cli.terminal import (
     columns,
     has_colours,
     note,
-    one_line,
     open_closed_streams,
     shown,
     styled,
-    visible,
     write,
 )
+from vibe_llms.messages.hidden import one_line, visible
 
 
 def check_visible(function: Callable[[str], str], text: str) -> None:

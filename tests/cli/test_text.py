@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibe_llms.cli.terminal import VisibleText, escape_json, visible
-from vibe_llms.cli.text import cut, draw_columns, fold, is_hidden, pad, width, wrap
+from vibe_llms.cli.terminal import VisibleText, escape_json
+from vibe_llms.cli.text import cut, draw_columns, fold, pad, width, wrap
+from vibe_llms.messages.hidden import is_hidden, visible
 
 EVERYTHING = range(sys.maxunicode + 1)
 #: Signs that are drawn, although Unicode counts them among the formats.

@@ -29,7 +29,6 @@ from vibe_llms.base.exceptions import (
     ForkPointInvalid,
     ProviderOverloaded,
 )
-from vibe_llms.cli.export import export
 from vibe_llms.conversations.context_view import HEADING, ContextView
 from vibe_llms.conversations.context_window import CHARACTERS_PER_TOKEN
 from vibe_llms.invocation.results import InvocationOutput
@@ -47,6 +46,7 @@ from vibe_llms.messages.events import Event, Notice, NoticeEvent
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
 from vibe_llms.testing import scripted_model
+from vibe_llms.transcripts.exports import export
 
 WINDOW = 4_000
 ORDER = "[This message is from the program"

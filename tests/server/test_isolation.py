@@ -91,6 +91,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "DELETE /api/conversations/{conversation}": (Case(),),
     "POST /api/conversations/{conversation}/compact": (Case(body={"focus": "x"}),),
     "GET /api/conversations/{conversation}/context": (Case(),),
+    "GET /api/conversations/{conversation}/export": (Case(), Case({"form": "json"})),
     "GET /api/conversations/{conversation}/family": (Case(),),
     "POST /api/conversations/{conversation}/fork": (Case(body={}), Case(body={"at": ID})),
     "GET /api/conversations/{conversation}/messages": (Case(), Case({"around": ID})),

@@ -8,7 +8,6 @@ from vibe_llms.base.exceptions import RequestError
 from vibe_llms.cli import other_programs
 from vibe_llms.cli.display import Display
 from vibe_llms.cli.shared_options import LEAVING
-from vibe_llms.cli.terminal import one_line
 from vibe_llms.cli.text import cut
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import UserCanister
@@ -21,6 +20,7 @@ from vibe_llms.messages.events import (
     SteeringQueuedEvent,
     SteeringWithdrawnEvent,
 )
+from vibe_llms.messages.hidden import one_line
 
 #: Lines without a slash that are commands.
 BARE = LEAVING | {"help"}

@@ -11,7 +11,6 @@ import click
 
 from vibe_llms.base.exceptions import DocumentUnreadable
 from vibe_llms.cli.chat import ask_once
-from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.inputs import read_input, split_question
 from vibe_llms.cli.options import (
@@ -41,6 +40,7 @@ from vibe_llms.documents.core import Found
 from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.session.core import Session
+from vibe_llms.transcripts.citations import list_citations
 
 INSTRUCTIONS = """\
 Answer the question from the documents. Say where each part of the answer comes from, by title and

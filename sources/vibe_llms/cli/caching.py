@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.cli.terminal import visible
 from vibe_llms.messages.caching import RequestCaching, measure_caching, summarize_caching
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.hidden import visible
 
 
 def encode_caching(canisters: Sequence[Canister]) -> str:

@@ -26,9 +26,10 @@ from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.base.files import LARGEST_FILE
 from vibe_llms.base.folders import make_folder, read_within, replace_file, storage_errors
 from vibe_llms.cli.shared_options import COMPLETION_VARIABLE, PROGRAM
-from vibe_llms.cli.terminal import one_line, visible, write
+from vibe_llms.cli.terminal import write
 from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.hidden import one_line, visible
 from vibe_llms.opening import open_session
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.provider_pool import PROVIDERS

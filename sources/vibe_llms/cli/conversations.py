@@ -22,7 +22,6 @@ from vibe_llms.base.exceptions import (
     StorageError,
 )
 from vibe_llms.cli.caching import draw_caching, encode_caching
-from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.markdown import Drawing
 from vibe_llms.cli.progress import IndexProgress
@@ -37,10 +36,8 @@ from vibe_llms.cli.terminal import (
     has_colours,
     is_terminal,
     note,
-    one_line,
     shown,
     styled,
-    visible,
     write,
     write_json,
 )
@@ -60,9 +57,9 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import (
     Content,
     ReasoningContent,
-    Reference,
     TextualContent,
 )
+from vibe_llms.messages.hidden import one_line, visible
 from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.descriptions import (
     ConversationSummary,
@@ -71,6 +68,8 @@ from vibe_llms.storage.descriptions import (
     encode_conversation,
 )
 from vibe_llms.storage.interfaces import Archive, ContentArchive, Gap, Summary
+from vibe_llms.transcripts.citations import list_citations
+from vibe_llms.transcripts.loading import load_content, load_text
 
 _SHOWN = 50
 
@@ -472,38 +471,19 @@ async def load_whole(canister: Canister, archive: ContentArchive) -> Canister:
     return msgspec.structs.replace(canister, contents=tuple(loaded))
 
 
-async def load_content(content: Content, archive: ContentArchive) -> Content:
-    """Return the content with its data loaded from the archive."""
-    loaded: dict[str, str | bytes] = {}
-    for member in ("data", "whole"):
-        reference = getattr(content, member, None)
-        if isinstance(reference, Reference):
-            if isinstance(content, TextualContent | ReasoningContent):
-                loaded[member] = await _load_text(reference, archive)
-            else:
-                loaded[member] = await archive.load(reference)
-    return msgspec.structs.replace(content, **loaded) if loaded else content
-
-
 async def _draw_content(content: Content, archive: ContentArchive, drawing: Drawing | None) -> str:
     match content:
         case TextualContent(data=data):
-            text = await _load_text(data, archive)
+            text = await load_text(data, archive)
             if drawing is None:
                 return shown(text)
             return "\n".join(row.text for row in drawing.render(visible(text)))
         case ReasoningContent(data=data):
-            return styled(f"[reasoning] {shown(await _load_text(data, archive))}", DIM)
+            return styled(f"[reasoning] {shown(await load_text(data, archive))}", DIM)
         case _:
             kind = str(content.__struct_config__.tag)
             words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
             return styled(shown(f"[{' '.join(part for part in (kind, *words) if part)}]"), DIM)
-
-
-async def _load_text(data: str | Reference, archive: ContentArchive) -> str:
-    if isinstance(data, str):
-        return data
-    return (await archive.load(data)).decode("utf-8", "replace")
 
 
 def _locate(canisters: Sequence[Canister], at: str | None) -> int:

@@ -25,13 +25,10 @@ from vibe_llms.cli.terminal import (
     has_colours,
     is_terminal,
     note,
-    one_line,
-    visible,
     write,
     write_json,
 )
 from vibe_llms.cli.text import Flow
-from vibe_llms.messages.canisters import Cost, Usage
 from vibe_llms.messages.events import (
     Event,
     EventHandler,
@@ -47,6 +44,7 @@ from vibe_llms.messages.events import (
     TextChunk,
     TurnEndedEvent,
 )
+from vibe_llms.messages.hidden import one_line, visible
 
 _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 
@@ -278,17 +276,6 @@ def encode_event(event: Event) -> str:
             value = {"kind": _name_of(value, "Chunk"), "text": value.text}
         members[name] = value
     return msgspec.json.encode(members).decode()
-
-
-def describe_usage(usage: Usage, cost: Cost | None = None) -> str:
-    """Describe token usage and cost as text."""
-    cached = f" ({usage.cache_read_tokens:,} from the cache)" if usage.cache_read_tokens else ""
-    thought = f" + {usage.reasoning_tokens:,} of reasoning" if usage.reasoning_tokens else ""
-    paid = ""
-    if cost is not None:
-        unpriced = f", {cost.unpriced} replies not counted" if cost.unpriced else ""
-        paid = f"; about ${cost.dollars:.4f} ({cost.source}{unpriced})"
-    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}{paid}"
 
 
 def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:

@@ -17,7 +17,8 @@ from vibe_llms.base import exceptions
 from vibe_llms.base.exceptions import VibeLlmsError, find_wait
 from vibe_llms.base.redaction import redact
 from vibe_llms.cli.other_programs import OPTIONS
-from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write_json
+from vibe_llms.cli.terminal import aside, is_terminal, note, write_json
+from vibe_llms.messages.hidden import one_line
 
 INTERRUPTED = 130
 BAD_USAGE = 2

@@ -8,7 +8,6 @@ from vibe_llms.base.configuration import Configuration
 from vibe_llms.base.exceptions import FunctionsInvalid
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import interruptible
-from vibe_llms.cli.terminal import visible
 from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.ensembles.function_files import (
     FilePin,
@@ -17,6 +16,7 @@ from vibe_llms.ensembles.function_files import (
     read_functions,
 )
 from vibe_llms.ensembles.functions import FunctionEnsemble
+from vibe_llms.messages.hidden import visible
 
 
 def open_functions(

@@ -19,11 +19,12 @@ from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import follow_links_option, json_option, yes_option
-from vibe_llms.cli.terminal import BOLD, DIM, note, one_line, shown, styled, write, write_json
+from vibe_llms.cli.terminal import BOLD, DIM, note, shown, styled, write, write_json
 from vibe_llms.documents.catalog import CatalogCollection
 from vibe_llms.documents.collections import Collection, CollectionFile
 from vibe_llms.documents.core import Documents
 from vibe_llms.documents.store import Refreshed
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.opening import open_session
 
 P = ParamSpec("P")

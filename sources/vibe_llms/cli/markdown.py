@@ -19,7 +19,8 @@ from functools import cache, cached_property
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from vibe_llms.cli.terminal import can_redraw, visible, write
+from vibe_llms.cli.terminal import can_redraw, write
+from vibe_llms.messages.hidden import visible
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -15,13 +15,12 @@ from vibe_llms.cli.terminal import (
     columns,
     draw_status,
     has_colours,
-    one_line,
-    visible,
     wipe_status,
 )
 from vibe_llms.cli.text import cut
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
+from vibe_llms.messages.hidden import one_line, visible
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"

@@ -25,7 +25,8 @@ from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous, bound_import, interruptible
 from vibe_llms.cli.shared_options import json_option, yes_option
-from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json, write_row
+from vibe_llms.cli.terminal import is_terminal, note, shown, write, write_json, write_row
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.opening import open_session
 from vibe_llms.plugins.installing import Installation, install, plan_installation, remove
 from vibe_llms.plugins.pins import Plugin, survey_folder

@@ -32,9 +32,9 @@ from vibe_llms.cli.terminal import (
     note,
     origin,
     send,
-    visible,
 )
 from vibe_llms.cli.text import cut, fold, width, wrap
+from vibe_llms.messages.hidden import visible
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings

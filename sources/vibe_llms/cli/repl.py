@@ -24,7 +24,7 @@ from vibe_llms.cli import other_programs
 from vibe_llms.cli.added import BARE, Added, change_queue, find_message
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
-from vibe_llms.cli.display import Display, describe_usage, find_code, print_notices
+from vibe_llms.cli.display import Display, find_code, print_notices
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
 from vibe_llms.cli.inputs import PromptInput, fetch_pages, read_attachments
 from vibe_llms.cli.options import (
@@ -52,7 +52,7 @@ from vibe_llms.cli.repl_commands import (
 )
 from vibe_llms.cli.reports import access_cost, address_of, report_turn
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, finish_work, run_turn
-from vibe_llms.cli.terminal import aside, can_redraw, columns, is_terminal, note, one_line, write
+from vibe_llms.cli.terminal import aside, can_redraw, columns, is_terminal, note, write
 from vibe_llms.cli.text import cut
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
 from vibe_llms.cli.typed_lines import TypedLines
@@ -69,8 +69,10 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text, text_of
 from vibe_llms.messages.controls import Controls
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.opening import open_session
 from vibe_llms.session.core import Session
+from vibe_llms.transcripts.usages import describe_usage
 
 if TYPE_CHECKING:
     from vibe_llms.runs.run import Run
@@ -510,6 +512,7 @@ class Repl:
             raise RequestError("/export needs a FILE.html, FILE.md or FILE.json")
         # Imported only here, to start fast.
         from vibe_llms.cli import export as exporting
+        from vibe_llms.transcripts.exports import export
 
         conversation, file = self.conversation, unquote(file)
         form = exporting.form_of(file)
@@ -520,7 +523,7 @@ class Repl:
         if not wanted:
             self._print("(nothing was written)")
             return
-        text = await exporting.export(
+        text = await export(
             conversation.canisters,
             self._session.archive,
             form,

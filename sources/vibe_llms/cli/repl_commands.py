@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from vibe_llms.cli import other_programs
 from vibe_llms.cli.completion import OFFERED, Offer, offer_control_values, offer_controls
-from vibe_llms.cli.terminal import note, note_columns, one_line
+from vibe_llms.cli.terminal import note, note_columns
 from vibe_llms.cli.text import draw_columns, wrap
 from vibe_llms.cli.tools import summarize
 from vibe_llms.conversations.conversation import Conversation
@@ -16,6 +16,7 @@ from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import FileContent
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.session.core import Session
 
 #: Commands in groups, each with its arguments and its description.

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 
 from vibe_llms.base.exceptions import PackageMissing, RequestError
-from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.options import Options
 from vibe_llms.cli.terminal import is_terminal, note, write_json
 from vibe_llms.conversations.conversation import Conversation
@@ -31,6 +29,8 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import ImageContent, Reference
 from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.transcripts.citations import list_citations
+from vibe_llms.transcripts.usages import describe_usage
 
 _NAME_CHARACTERS = 12
 #: Data of a request, perhaps in a data URL.

@@ -33,22 +33,14 @@ from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.reports import write_output
 from vibe_llms.cli.running import ENDINGS, asynchronous, bound_import, signals
 from vibe_llms.cli.shared_options import json_option, yes_option
-from vibe_llms.cli.terminal import (
-    columns,
-    is_terminal,
-    note,
-    one_line,
-    shown,
-    write,
-    write_json,
-    write_row,
-)
+from vibe_llms.cli.terminal import columns, is_terminal, note, shown, write, write_json, write_row
 from vibe_llms.cli.text import cut, pad
 from vibe_llms.cli.tool_questions import TerminalElicitor, decide_call
 from vibe_llms.conversations.steering import read_steering
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.invocation.questions import decline as decline_
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.opening import open_session
 from vibe_llms.runs.descriptions import (
     AskedQuestion,

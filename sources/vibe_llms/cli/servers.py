@@ -29,15 +29,7 @@ from vibe_llms.cli.failures import message_of, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import json_option, yes_option
-from vibe_llms.cli.terminal import (
-    note,
-    one_line,
-    visible,
-    write,
-    write_json,
-    write_lines,
-    write_row,
-)
+from vibe_llms.cli.terminal import note, write, write_json, write_lines, write_row
 from vibe_llms.cli.text import pad
 from vibe_llms.cli.tools import open_ensembles, open_one
 from vibe_llms.conversations.attachments import read_bytes
@@ -53,6 +45,7 @@ from vibe_llms.ensembles.mcp.importing import (
 from vibe_llms.ensembles.mcp.tool_lists import ToolListFile
 from vibe_llms.ensembles.pins import Definition, Pins, ToolChange
 from vibe_llms.invocation.ensembles import Ensemble, OutsideEnsemble
+from vibe_llms.messages.hidden import one_line, visible
 
 _STANDARD_INPUT = "-"
 _URL = re.compile(r"https?://", re.IGNORECASE)

@@ -30,10 +30,11 @@ from vibe_llms.cli.doctor import check_configuration
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.programs import find_editor, run_editor
 from vibe_llms.cli.shared_options import json_option
-from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
+from vibe_llms.cli.terminal import is_terminal, note, shown, write, write_json
 from vibe_llms.conversations.attachments import read_bytes
 from vibe_llms.conversations.hosts import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.providers.provider_pool import PROVIDERS
 
 _STARTING_TEXT = """\

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from vibe_llms.cli.text import draw_columns, pad, replace_hidden, width, wrap
+from vibe_llms.cli.text import draw_columns, pad, width, wrap
+from vibe_llms.messages.hidden import OURS, one_line, replace_hidden, show_hidden, visible
 
 DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
@@ -18,21 +19,7 @@ DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 MARK = "┃"
 #: Indent of a row's further lines, if they do not fit beside its head.
 _HANG = 4
-# With these, a reply could look like a question; tables use thin lines instead.
-_OURS = str.maketrans("┃┏┗", "│┌└")
-_OURS_ESCAPED = {code: f"\\u{code:04x}" for code in _OURS}
-
-
-def visible(text: str) -> str:
-    r"""Replace control characters by visible symbols, so no escape sequence survives.
-
-    New lines and tabs stay. Characters that hide or reorder text become visible too, and the mark
-    of our questions is replaced.
-
-    >>> visible("a\x1b[2Jb\rc\r\n")
-    'a␛[2Jb␍c\n'
-    """
-    return replace_hidden(text.replace("\r\n", "\n").translate(_OURS), _show)
+_OURS_ESCAPED = {code: f"\\u{code:04x}" for code in OURS}
 
 
 def without_escapes(text: str) -> str:
@@ -44,19 +31,8 @@ def without_escapes(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def _show(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "␡"
-    if code == 0x2800:
-        return " "
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 _CONTROLS = {
-    code: _show(chr(code))
+    code: show_hidden(chr(code))
     for code in (*range(0x20), *range(0x7F, 0xA0))
     if chr(code) not in "\t\n\r\f"
 }
@@ -90,11 +66,6 @@ class VisibleText:
 def _split_end(text: str) -> tuple[str, str]:
     held = text.endswith(("\r", "\u200c", "\u200d", "\u180e"))
     return (text[:-1], text[-1]) if held else (text, "")
-
-
-def one_line(text: str) -> str:
-    """Return the text without line breaks."""
-    return " ".join(text.split())
 
 
 def shown(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibe_llms.base.exceptions import AnswerInvalid
 from vibe_llms.cli.questions import QuestionLine, Questions, TypedQuestion, bind
-from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, one_line, visible
+from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note
 from vibe_llms.cli.text import cut, spell
 from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.invocation.questions import (
@@ -23,6 +23,7 @@ from vibe_llms.invocation.questions import (
     Elicitor,
 )
 from vibe_llms.messages.canisters import InvocationCanister
+from vibe_llms.messages.hidden import one_line, visible
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings

@@ -33,8 +33,6 @@ from vibe_llms.cli.terminal import (
     aside,
     is_terminal,
     note,
-    one_line,
-    visible,
     without_escapes,
     write,
     write_json,
@@ -52,6 +50,7 @@ from vibe_llms.invocation.invokers import Invoker, describe, find_invoker, gathe
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
 from vibe_llms.messages.events import Event, InvocationProgressEvent
+from vibe_llms.messages.hidden import one_line, visible
 
 _FAILED = 1
 

@@ -55,6 +55,7 @@ from vibe_llms.server.api_documents import (
     search_documents,
     upload_document,
 )
+from vibe_llms.server.api_export import ExportQuery, export_conversation
 from vibe_llms.server.api_files import (
     FileList,
     UploadQuery,
@@ -243,6 +244,9 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     },
     "/api/conversations/{conversation}/context": {
         "GET": UserEndpoint(handler=show_context, headers=_KEY, reply=ContextDescription)
+    },
+    "/api/conversations/{conversation}/export": {
+        "GET": UserEndpoint(handler=export_conversation, query=ExportQuery, media=ANY)
     },
     "/api/conversations/{conversation}/family": {
         "GET": UserEndpoint(handler=show_family, reply=FamilyView)

@@ -21,16 +21,7 @@ from vibe_llms.base.configuration import LOCAL, Configuration, load_configuratio
 from vibe_llms.base.exceptions import MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.running import asynchronous, interruptible
-from vibe_llms.cli.terminal import (
-    columns,
-    is_terminal,
-    note,
-    one_line,
-    shown,
-    visible,
-    write,
-    write_json,
-)
+from vibe_llms.cli.terminal import columns, is_terminal, note, shown, write, write_json
 from vibe_llms.cli.text import cut
 from vibe_llms.conversations.attachments import read_text
 from vibe_llms.memory.core import Memory
@@ -42,6 +33,7 @@ from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
 from vibe_llms.memory.stores import MEMORY_STORES
 from vibe_llms.memory.tickets import TicketJournal
+from vibe_llms.messages.hidden import one_line, visible
 from vibe_llms.storage.backends import Backend, open_backend
 from vibe_llms.storage.users import find_user_places
 

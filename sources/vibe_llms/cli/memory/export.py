@@ -24,7 +24,7 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.running import interruptible
 from vibe_llms.cli.shared_options import json_option
-from vibe_llms.cli.terminal import is_terminal, note, one_line
+from vibe_llms.cli.terminal import is_terminal, note
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.settings import MemorySettings
@@ -37,6 +37,7 @@ from vibe_llms.memory.transfer import (
     import_memory,
     read_export,
 )
+from vibe_llms.messages.hidden import one_line
 
 _SHOWN_FAULTS = 10
 

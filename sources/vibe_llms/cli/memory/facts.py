@@ -29,12 +29,13 @@ from vibe_llms.cli.memory.common import (
     words_argument,
 )
 from vibe_llms.cli.shared_options import json_option
-from vibe_llms.cli.terminal import note, one_line, write, write_lines
+from vibe_llms.cli.terminal import note, write, write_lines
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.descriptions import FoundEntry, MemoryChange
 from vibe_llms.memory.entries import GLOBAL, Entry
 from vibe_llms.memory.history import survey_changes
 from vibe_llms.memory.settings import MemorySettings
+from vibe_llms.messages.hidden import one_line
 
 
 @click.command("add", short_help="Remember a fact.")

@@ -31,7 +31,7 @@ from vibe_llms.cli.memory.common import (
 from vibe_llms.cli.memory.editing import forget_drafts
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.shared_options import json_option, yes_option
-from vibe_llms.cli.terminal import is_terminal, note, one_line, write_lines
+from vibe_llms.cli.terminal import is_terminal, note, write_lines
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.forgetting import Trace, survey_offspring, survey_traces
@@ -42,6 +42,7 @@ from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.memory.text_search import fold
 from vibe_llms.memory.tickets import PendingTicket, Ticket
 from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.storage.backends import opened_backend
 from vibe_llms.storage.interfaces import Archive
 

@@ -28,11 +28,12 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import json_option
-from vibe_llms.cli.terminal import note, one_line
+from vibe_llms.cli.terminal import note
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.memory.tickets import TicketJournal
 from vibe_llms.messages.events import Event, NoticeEvent
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.opening import open_session
 
 _LOG = "ingestion.log"

@@ -12,7 +12,7 @@ from vibe_llms.cli.memory.common import (
     short_identity,
     visible_scopes,
 )
-from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.cli.terminal import note, shown, write
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import start_of_turn
 from vibe_llms.conversations.hooks import TurnHook
@@ -20,6 +20,7 @@ from vibe_llms.memory.entries import GLOBAL
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.memory.recall import is_recalled
 from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.session.core import MEMORY, Session
 
 USAGE = "/memory [on | off | list | search TEXT | add TEXT | rm ID]"

@@ -31,7 +31,7 @@ from vibe_llms.cli.memory.common import (
 from vibe_llms.cli.memory.ingesting import describe_ingestion, survey_ingestion
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.shared_options import json_option
-from vibe_llms.cli.terminal import note, one_line, write, write_lines
+from vibe_llms.cli.terminal import note, write, write_lines
 from vibe_llms.conversations.asking import ModelAsker
 from vibe_llms.embedding.interfaces import LoadingEmbedder
 from vibe_llms.embedding.rows import produce_embedder
@@ -41,6 +41,7 @@ from vibe_llms.memory.deduplication import Deduplication, Group
 from vibe_llms.memory.settings import MemorySettings, read_memory_settings
 from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.opening import open_session
 
 #: A server that another command starts yields to all other processes.

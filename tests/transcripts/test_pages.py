@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from vibe_llms.cli.pages import describe_content, draw_page, model_of
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -31,6 +30,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     VideoContent,
 )
+from vibe_llms.transcripts.pages import describe_content, draw_page, model_of
 
 
 def draw(*canisters: Canister) -> str:

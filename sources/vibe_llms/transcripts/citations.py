@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vibe_llms.cli.terminal import one_line, visible
 from vibe_llms.messages.contents import Citation, Content, TextualContent
+from vibe_llms.messages.hidden import one_line, visible
 
 #: Maximum characters of a quotation.
 _QUOTE = 120

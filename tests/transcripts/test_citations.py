@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vibe_llms.cli.citations import list_citations
 from vibe_llms.messages.contents import Citation, Content, ReasoningContent, TextualContent
+from vibe_llms.transcripts.citations import list_citations
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibe_llms.base.files import LARGEST_FILE, read_file
-from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.terminal import one_line, visible
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -41,6 +39,8 @@ from vibe_llms.messages.contents import (
     TextualContent,
     VideoContent,
 )
+from vibe_llms.messages.hidden import one_line, visible
+from vibe_llms.transcripts.citations import list_citations
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -1,0 +1,1 @@
+"""Conversations as texts to read or to keep: Markdown, HTML, and JSON."""
