@@ -105,6 +105,13 @@ def test_every_kind_of_content_is_shown_or_named(content: Content, words: str) -
     assert 'href="javascript' not in page
 
 
+def test_texts_that_follow_one_another_are_one_text() -> None:
+    page = shown(
+        TextualContent("It **stood"), TextualContent(" there** for"), TextualContent(" long.")
+    )
+    assert "<p>It <strong>stood there</strong> for long.</p>" in page
+
+
 def test_markdown_has_the_markup_of_the_web_page() -> None:
     page = shown(
         TextualContent("# a\n\n```py x\n<b>\n```\n\n| a |\n| ---: |\n| b |\n\n1. c"),

@@ -79,9 +79,9 @@ async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -
     help="Listen on this port instead of 8600, or another one if that is in use.",
 )
 @click.option("--no-open", is_flag=True, help="Open no browser; print the link only.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no line for each request.")
+@click.option("-v", "--verbose", is_flag=True, help="Print a line for each request.")
 @asynchronous
-async def web(port: int | None, no_open: bool, quiet: bool) -> None:
+async def web(port: int | None, no_open: bool, verbose: bool) -> None:
     """Open the web page in a browser.
 
     Starts a server like `serve`, on this machine only, and logs the browser in with a link that
@@ -110,7 +110,7 @@ async def web(port: int | None, no_open: bool, quiet: bool) -> None:
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
     start = Start()
-    server = _open_server(configuration, settings, start, quiet=quiet, opened=show_link)
+    server = _open_server(configuration, settings, start, quiet=not verbose, opened=show_link)
     await _serve(server, start)
 
 

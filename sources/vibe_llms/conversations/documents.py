@@ -87,6 +87,8 @@ class ConversationDocuments:
     def __init__(self) -> None:
         self._attached: dict[str, FileContent] = {}
         self._given: dict[tuple[str, str], _Given] = {}
+        #: True once a message has a replacement for any model.
+        self.replaces = False
         #: Texts that were sent whole, by the titles that replies cite.
         self._texts: dict[str, DocumentText] = {}
 
@@ -166,6 +168,7 @@ class ConversationDocuments:
         reading.send_notices()
         last = history[-1] if history else None
         self._given[model.provider, model.name] = _Given(canisters, cut, len(history), last)
+        self.replaces = self.replaces or bool(canisters)
 
     def attach(self, file: FileContent) -> FileContent:
         """Return the file under a unique name."""

@@ -309,6 +309,8 @@ class TurnMemo:
 
     def apply_documents(self, model: Model, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """Return messages that `show` has returned, with the texts of documents for a model."""
+        if not self.documents.replaces:
+            return canisters
         digest = self.view.digest
         shortened = () if digest is None else digest.shortened
         return self.documents.apply(model, canisters, shortened)

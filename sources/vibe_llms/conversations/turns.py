@@ -868,6 +868,8 @@ class TurnRun:
 
     def _apply_documents(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """Return the messages with some documents replaced by text for the model."""
+        if not self._memo.documents.replaces:
+            return canisters
         return self._memo.apply_documents(self._settings.model, canisters)
 
 

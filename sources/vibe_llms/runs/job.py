@@ -106,7 +106,8 @@ class RunJob:
         self._asked: list[RunQuestion] = []
         self._answer_seconds = answer_seconds
         self._turn: RunningTurn | None = None
-        self._steering: RunSteering | None = None
+        #: Messages that were sent, and then removed with the turn.
+        self._removed: list[UserCanister] = []
         self.lost = self._cancelled = False
         #: The conversation of the turn, from its begin to its end.
         self._opened: Conversation | None = None
@@ -356,7 +357,7 @@ class RunJob:
             instructions += describe_loss(history, conversation.settings.toolbox.ensembles)
         traced = conversation.settings.tracer.continuing(run.recipe.parent)
         template = conversation.settings.template
-        self._steering = RunSteering(self._store, self.lease, self._guard, template)
+        steering = RunSteering(self._store, self.lease, self._guard, template, self._removed)
         with self._store.fenced(self.lease), traced:
             self._turn = conversation.begin_recorded(
                 prompt,
@@ -365,7 +366,7 @@ class RunJob:
                 form=run.recipe.produce_form(),
                 event_handler=self.recorder,
                 record=self,
-                steering=self._steering,
+                steering=steering,
             )
         try:
             turn = await asyncio.shield(self._turn.task)
@@ -439,7 +440,7 @@ class RunJob:
         """Return the user's added messages that are not, or no longer, in the history."""
         history = () if self._opened is None else self._opened.canisters
         stored = {one.identity for one in history}
-        unsent = [] if self._steering is None else [*self._steering.removed]
+        unsent = [*self._removed]
         for message in await self._guard(self._store.take_steering(self.lease)):
             if message.identity in stored:
                 # Its worker was killed after it stored the message.

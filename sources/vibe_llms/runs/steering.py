@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    MutableSequence,
+    Sequence,
+)
 from typing import Protocol, TypeVar
 
 from vibe_llms.conversations.prompts import rewrite_message
@@ -23,7 +30,8 @@ class RunSteering:
     """A `SteeringSource` in the store of runs, for the worker that has the run.
 
     The agent's `template` formats the messages when they are taken, as the process in which they
-    were added may not know it.
+    were added may not know it. Messages that were sent, and then removed with the turn, are added
+    to `removed`.
     """
 
     def __init__(
@@ -32,13 +40,13 @@ class RunSteering:
         lease: Lease,
         guard: Guard,
         template: Callable[[str], str] | None,
+        removed: MutableSequence[UserCanister],
     ) -> None:
         self._store = store
         self._lease = lease
         self._guard = guard
         self._template = template
-        #: Messages that were sent, and then removed with the turn.
-        self.removed: Sequence[UserCanister] = ()
+        self._removed = removed
 
     async def take(self) -> Sequence[UserCanister]:
         """Return the queued messages; see `SteeringSource`."""
@@ -53,7 +61,7 @@ class RunSteering:
 
     def restore(self, messages: Iterable[UserCanister]) -> bool:
         """Let the job report the messages: a run ends with its only turn."""
-        self.removed = tuple(messages)
+        self._removed.extend(messages)
         return False
 
     async def close(self, reason: str, *, anyway: bool) -> bool:

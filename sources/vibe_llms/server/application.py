@@ -7,7 +7,6 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from math import ceil
 from urllib.parse import urlsplit
@@ -118,9 +117,11 @@ class Application:
                     self._core.spaces.enter(user) as space,
                     reporting_rates() as exchange.rates,
                 ):
-                    held = exchange.login is not None
-                    async with self._core.logins.holding(exchange) if held else nullcontext():
+                    if exchange.login is None:
                         await endpoint.handler(self._core, exchange, space)
+                    else:
+                        async with self._core.logins.holding(exchange):
+                            await endpoint.handler(self._core, exchange, space)
 
     def _check_passed(self, passed: Sequence[str]) -> None:
         """Reject a request that this server sent to itself, before its key is read."""

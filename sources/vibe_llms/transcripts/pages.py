@@ -11,9 +11,10 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
     VideoContent,
+    text_of,
 )
 from vibe_llms.messages.hidden import one_line, visible
 from vibe_llms.transcripts.citations import list_citations
@@ -152,7 +154,7 @@ def _draw_said(canister: UserCanister | AssistantCanister, who: str, body: str) 
 
 
 def _draw_reply(canister: AssistantCanister) -> str:
-    parts = [_draw_content(content, _access_parser()) for content in canister.contents]
+    parts = [_draw_content(one, _access_parser()) for one in _join_texts(canister.contents)]
     sources = "".join(f"<li>{_text(line)}</li>" for line in list_citations(canister.contents))
     parts.append(f'<aside class="citations"><ol>{sources}</ol></aside>' if sources else "")
     ending = canister.ending
@@ -161,6 +163,15 @@ def _draw_reply(canister: AssistantCanister) -> str:
         problem = f"{_ENDINGS[reason]} {ending.detail}".strip() if reason in _ENDINGS else ""
         parts.append(f'<p class="problem">{_text(problem)}</p>' if problem else "")
     return "".join(parts)
+
+
+def _join_texts(contents: Sequence[Content]) -> Iterator[Content]:
+    """Yield contents with texts that follow one another as one: a sentence may be in several."""
+    for textual, some in groupby(contents, lambda one: isinstance(one, TextualContent)):
+        if textual:
+            yield TextualContent(text_of(tuple(some)))
+        else:
+            yield from some
 
 
 def _draw_call(call: InvocationCanister, result: ResultCanister | None) -> str:

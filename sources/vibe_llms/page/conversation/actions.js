@@ -71,7 +71,9 @@ export function produceActions(history, outbox, model, show) {
 }
 
 /**
- * Return the id of the message before another; empty if that is the first one.
+ * Return the id of the message before a prompt; empty if that is the first one.
+ *
+ * The documents that were attached to the prompt are before it, and belong to it.
  *
  * @param {import("./history.js").ConversationHistory} history
  * @param {StoredMessage} message
@@ -79,5 +81,6 @@ export function produceActions(history, outbox, model, show) {
 async function findBefore(history, message) {
   if (history.messages.value[0] === message) await history.loadOlder();
   const messages = history.messages.value;
-  return messages[messages.indexOf(message) - 1]?.identity ?? "";
+  const before = messages.slice(0, messages.indexOf(message));
+  return before.findLast((one) => one.role !== "document")?.identity ?? "";
 }
