@@ -88,9 +88,17 @@ export function isOpen(item) {
   return open.value.some(({ key }) => key === item.key);
 }
 
+/** Number of the last request for the list, and of the one whose list is shown. */
+let asked = 0;
+let shown = 0;
+
 /** Load all that waits. */
 export async function loadWaiting() {
+  const number = (asked += 1);
   const items = readItems(await get("/api/waiting"));
+  // A list that is late is older than the one that is shown.
+  if (number < shown) return;
+  shown = number;
   const earlier = new Set(open.value.map(({ key }) => key));
   setOpen(items);
   waitingKnown.value = true;
@@ -178,9 +186,7 @@ function readItems({ calls, questions }) {
     ...calls.map((call) => readItem(call, call.invocation, { call })),
     ...questions.map((question) => readItem(question, question.id, { question })),
   ];
-  // A run that goes on while the list is made may be in it twice.
-  const known = new Map(items.map((one) => [one.key, one]));
-  return [...known.values()].sort((one, other) => one.since.localeCompare(other.since));
+  return items.sort((one, other) => one.since.localeCompare(other.since));
 }
 
 /**
