@@ -20,13 +20,14 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 #: Name of the browser, or its path.
 CHROMIUM = os.environ.get("TEST_CHROMIUM", "/usr/bin/chromium")
 _START_SECONDS = 30.0
 #: Milliseconds to wait for something on the page.
 PATIENCE = 10_000
+expect.set_options(timeout=PATIENCE)
 _SCRIPTS = {
     "slow": """
 [[replies]]
@@ -57,9 +58,10 @@ class Site:
         """Start the server and wait until it answers; by default without keys."""
         self.home.mkdir(parents=True, exist_ok=True)
         rows = []
-        for name, text in self.scripts.items():
-            (self.home / f"{name}.toml").write_text(text)
-            rows.append(f"{name} = {json.dumps(str(self.home / f'{name}.toml'))}")
+        for number, (name, text) in enumerate(self.scripts.items()):
+            script = self.home / f"script-{number}.toml"
+            script.write_text(text)
+            rows.append(f"{json.dumps(name)} = {json.dumps(str(script))}")
         (self.home / "config.toml").write_text(
             "[providers.scripted]\nscripts = { " + ", ".join(rows) + " }\n" + self.configuration
         )

@@ -12,9 +12,11 @@ import { ContextMeter } from "./context.js";
  * @param {{ identity: string, history: import("./history.js").ConversationHistory | null }} props
  */
 export function ConversationHeader({ identity, history }) {
-  const summary = conversations.value.find((one) => one.id === identity);
   const head = history?.head.value;
-  const title = summary?.title || head?.name || say("conversation.new");
+  // The list does not hold all conversations.
+  const summary = conversations.value.find((one) => one.id === identity)
+    ?? (head && { id: identity, name: head.name, title: head.name, tags: head.tags });
+  const title = summary?.title || say("conversation.new");
   useEffect(() => {
     document.title = `${title} – ${say("title")}`;
   }, [title]);

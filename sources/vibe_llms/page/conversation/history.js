@@ -77,6 +77,15 @@ export class ConversationHistory {
     // A conversation that has just begun is stored by its run.
     await this.findRun().catch((error) => this.#fail(error));
     await this.refresh();
+    if (!this.run.value && this.messages.value.at(-1)?.role === "user") {
+      await this.#findFailure().catch((error) => this.#fail(error));
+    }
+  }
+
+  /** Show why the last message has no reply, if its run ended before the page followed it. */
+  async #findFailure() {
+    const failed = await this.#findRun("failed");
+    if (failed && !this.run.value) this.run.value = failed;
   }
 
   /** Stop to follow the run, which goes on. */
@@ -135,13 +144,21 @@ export class ConversationHistory {
   /** Follow the run of the conversation that has not ended. */
   async findRun() {
     for (const status of ACTIVE) {
-      const { runs } = await get("/api/runs", { status, limit: 100 });
-      const found = runs.find((/** @type {Run} */ one) => one.conversation === this.identity);
+      const found = await this.#findRun(status);
       if (found) {
         this.watch(found);
         return;
       }
     }
+  }
+
+  /**
+   * @param {string} status
+   * @returns {Promise<Run | undefined>} The newest run of the conversation with this status.
+   */
+  async #findRun(status) {
+    const { runs } = await get("/api/runs", { status, limit: 100 });
+    return runs.find((/** @type {Run} */ one) => one.conversation === this.identity);
   }
 
   /** Show a run and its events from the beginning.

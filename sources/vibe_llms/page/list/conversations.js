@@ -8,6 +8,8 @@ import { storedSignal } from "../stored.js";
 import { deleteLater, deleting, onDeletion } from "../undoing.js";
 import { batch, computed, signal } from "../vendor/ui.js";
 
+/** @typedef {Pick<Summary, "id" | "name" | "title" | "tags">} Named */
+
 /**
  * @typedef {object} Summary
  * @property {string} id
@@ -116,7 +118,7 @@ export async function changeConversation(id, change) {
 /**
  * Delete a conversation after some seconds, in which this can be undone.
  *
- * @param {Summary} one
+ * @param {Named} one
  */
 export function deleteConversation(one) {
   const label = say("list.deleted", { title: one.title || say("list.untitled") });

@@ -13,7 +13,7 @@ import {
 } from "./conversations.js";
 
 /**
- * @param {{ one: import("./conversations.js").Summary }} props
+ * @param {{ one: import("./conversations.js").Named }} props
  */
 export function ConversationMenu({ one }) {
   const rename = async () => {
