@@ -4,8 +4,10 @@ import { path, request } from "../api.js";
 import { tellError } from "../announcements.js";
 import { loadTexts } from "../contents.js";
 import { produceKey } from "../drafts.js";
+import { familyOf } from "../forks/family.js";
 import { address, go } from "../router.js";
 import { say } from "../say.js";
+import { isRecalled } from "./recalled.js";
 
 /** @typedef {import("./history.js").StoredMessage} StoredMessage */
 
@@ -36,7 +38,9 @@ export function produceActions(history, outbox, model, show) {
       if (!asked) return;
       const { collections } = outbox.draft.value;
       /** @type {any} */
-      const json = { conversation: history.identity, fork_at: asked.identity, collections };
+      const json = {
+        conversation: history.identity, fork_at: asked.identity, supersede: true, collections,
+      };
       if (model.value) json.model = model.value;
       try {
         const headers = { "Idempotency-Key": produceKey() };
@@ -60,7 +64,7 @@ export function produceActions(history, outbox, model, show) {
     },
     async fork(message) {
       try {
-        const json = { at: message.identity };
+        const json = { at: message.identity, name: nameBranch(history.identity) };
         const made = await request("POST", path`/api/conversations/${history.identity}/fork`, { json });
         go(address("c", made.id));
       } catch (error) {
@@ -79,5 +83,23 @@ export function produceActions(history, outbox, model, show) {
 async function findBefore(history, message) {
   if (history.messages.value[0] === message) await history.loadOlder();
   const messages = history.messages.value;
-  return messages[messages.indexOf(message) - 1]?.identity ?? "";
+  const before = messages.slice(0, messages.indexOf(message));
+  // What was recalled for the message is recalled again for its new version.
+  return before.findLast((one) => !isRecalled(one))?.identity ?? "";
+}
+
+/**
+ * Return a name for a branch that tells it apart in the list.
+ *
+ * @param {string} identity The conversation that it branches from.
+ */
+function nameBranch(identity) {
+  const family = familyOf(identity);
+  const first = family?.byId.get(family.line(identity).at(-1)?.id ?? "");
+  const title = first?.name || first?.title;
+  if (!family || !title) return "";
+  const names = new Set(family.members.map((one) => one.name));
+  let number = 2;
+  while (names.has(say("forks.name", { title, number }))) number += 1;
+  return say("forks.name", { title, number });
 }
