@@ -14,10 +14,11 @@ const PAGE = 50;
 /**
  * One of two branches.
  *
- * @param {{ member: import("../forks/family.js").Member, start: number }} props
+ * @param {{ member: import("../forks/family.js").Member, number: number, start: number }} props
  */
-export function Column({ member, start }) {
-  const title = member.name || member.title || say("list.untitled");
+export function Column({ member, number, start }) {
+  const called = member.name || member.title || say("list.untitled");
+  const title = say("compare.branch", { number, title: called });
   return html`<section aria-label=${title}>
     <h2><a href=${address("c", member.id)}>${title}</a></h2>
     <p class="hint">${[member.model, sayMoment(member.updated)].filter(Boolean).join(" · ")}</p>

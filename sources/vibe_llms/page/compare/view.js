@@ -1,11 +1,14 @@
 // Two branches side by side, from where they part.
 
 import { Column, Messages } from "./column.js";
-import { loadFamily } from "../forks/family.js";
+import { loadFamily } from "../forks/current.js";
 import { Problem, useLoaded, useTitle } from "../loading.js";
 import { address } from "../router.js";
 import { say } from "../say.js";
 import { html, useState } from "../vendor/ui.js";
+import "../words/en_branches.js";
+
+const STYLE = new URL("../style/forks.css", import.meta.url).href;
 
 /**
  * @param {{ parts: string[] }} props
@@ -17,12 +20,16 @@ export function View({ parts: [a = "", b = ""] }) {
   if (!family.value) return html`${heading}${family.error ? null : html`<p class="hint">${say("loading")}</p>`}`;
   if (!family.value.byId.has(b)) return html`${heading}<p class="problem">${say("compare.strangers")}</p>`;
   const shared = family.value.countShared(a, b);
+  const { members } = family.value;
   return html`${heading}
+    <link rel="stylesheet" href=${STYLE} />
     <p class="hint"><a href=${address("forks", a)}>${say("list.forks")}</a></p>
     <${Shared} key=${`${a} ${b}`} conversation=${a} count=${shared} />
     <div class="compare">
-      ${[a, b].map((id) => html`<${Column} key=${id} member=${family.value?.byId.get(id)}
-        start=${shared} />`)}
+      ${[a, b].map((id) => {
+        const place = members.findIndex((one) => one.id === id);
+        return html`<${Column} key=${id} member=${members[place]} number=${place + 1} start=${shared} />`;
+      })}
     </div>`;
 }
 

@@ -4,7 +4,7 @@ import { path, request } from "../api.js";
 import { tellError } from "../announcements.js";
 import { loadTexts } from "../contents.js";
 import { produceKey } from "../drafts.js";
-import { familyOf } from "../forks/family.js";
+import { familyOf } from "../forks/current.js";
 import { address, go } from "../router.js";
 import { say } from "../say.js";
 import { isRecalled } from "./recalled.js";
@@ -64,7 +64,7 @@ export function produceActions(history, outbox, model, show) {
     },
     async fork(message) {
       try {
-        const json = { at: message.identity, name: nameBranch(history.identity) };
+        const json = { at: message.identity, name: familyOf(history.identity)?.nameBranch(history.identity) };
         const made = await request("POST", path`/api/conversations/${history.identity}/fork`, { json });
         go(address("c", made.id));
       } catch (error) {
@@ -86,20 +86,4 @@ async function findBefore(history, message) {
   const before = messages.slice(0, messages.indexOf(message));
   // What was recalled for the message is recalled again for its new version.
   return before.findLast((one) => !isRecalled(one))?.identity ?? "";
-}
-
-/**
- * Return a name for a branch that tells it apart in the list.
- *
- * @param {string} identity The conversation that it branches from.
- */
-function nameBranch(identity) {
-  const family = familyOf(identity);
-  const first = family?.byId.get(family.line(identity).at(-1)?.id ?? "");
-  const title = first?.name || first?.title;
-  if (!family || !title) return "";
-  const names = new Set(family.members.map((one) => one.name));
-  let number = 2;
-  while (names.has(say("forks.name", { title, number }))) number += 1;
-  return say("forks.name", { title, number });
 }

@@ -2,7 +2,7 @@
 
 import { tellError } from "../announcements.js";
 import { onChange } from "../events.js";
-import { loadFamily, useFamilyChanges } from "../forks/family.js";
+import { branches, loadFamily, useFamilyChanges } from "../forks/current.js";
 import { conversations, markSeen } from "../list/conversations.js";
 import { chosenModel, loadModels } from "../models.js";
 import { address, go } from "../router.js";
@@ -14,7 +14,6 @@ import { Composer } from "./composer.js";
 import { ConversationHeader } from "./header.js";
 import { ConversationHistory, isActive } from "./history.js";
 import { MessageList } from "./messages.js";
-import { arrive, isMovingTo } from "./siblings.js";
 import { Queued } from "./queued.js";
 import { Outbox } from "./sending.js";
 import { Welcome } from "./welcome.js";
@@ -47,9 +46,9 @@ export function ConversationPage({ identity, message = "" }) {
     void outbox.resume().then((run) => run?.conversation && show(run));
     const leave = outbox.watch();
     if (!history) return leave;
-    if (message || isMovingTo(identity)) history.following.value = false;
+    if (message || branches.value?.isMovingTo(identity)) history.following.value = false;
     loadBranches();
-    void history.open().then(() => arrive(history)).then(() => reveal(history, message))
+    void history.open().then(() => branches.value?.arrive(history)).then(() => reveal(history, message))
       .catch(tellError);
     const end = onChange((change) => {
       if (change.change === "run" && change.conversation === identity) void history.findRun();

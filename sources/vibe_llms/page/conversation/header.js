@@ -2,7 +2,7 @@
 
 import { conversations } from "../list/conversations.js";
 import { ConversationMenu } from "../list/menu.js";
-import { familyOf } from "../forks/family.js";
+import { familyOf } from "../forks/current.js";
 import { Icon } from "../icons.js";
 import { address } from "../router.js";
 import { say } from "../say.js";

@@ -1,5 +1,6 @@
 // The messages of a conversation, which follow their end while the reader is there.
 
+import { branches } from "../forks/current.js";
 import { estimatePrice } from "../models.js";
 import { say, sayPrice } from "../say.js";
 import { html, useEffect, useLayoutEffect, useRef } from "../vendor/ui.js";
@@ -8,7 +9,6 @@ import { lazy } from "../lazy.js";
 import { isActive } from "./history.js";
 import { LiveMessageView, MessageView } from "./message.js";
 import { isRecalled } from "./recalled.js";
-import { Continuations, drawSiblings } from "./siblings.js";
 
 const WaitingCards = lazy(async () => (await import("../waiting/cards.js")).WaitingCards);
 
@@ -56,7 +56,7 @@ export function MessageList({ history, actions }) {
   const hidden = new Set(recalled.values());
   const shown = messages.filter((one) =>
     !hidden.has(one) && (one.role !== "result" || !calls.has(one.invocation ?? "")));
-  const siblings = drawSiblings(history);
+  const siblings = branches.value?.drawSiblings(history);
   let model = "";
   let speaker = "";
   return html`<div class="scroll" ref=${box}>
@@ -80,7 +80,8 @@ export function MessageList({ history, actions }) {
           progress=${call ? history.progress.value[message.identity] : undefined}
           conversation=${history.identity} recalled=${recalled.get(message)}
           model=${switched} footer=${describeUsage(message)} actions=${actions}
-          siblings=${siblings.get(recalled.get(message)?.identity ?? "") ?? siblings.get(message.identity)} />`;
+          siblings=${siblings?.get(recalled.get(message)?.identity ?? "")
+            ?? siblings?.get(message.identity)} />`;
       })}
       ${live.map((one, place) => html`<${LiveMessageView} key=${one.identity} live=${one}
         first=${place === 0 && speaker !== "assistant"} />`)}
@@ -88,7 +89,9 @@ export function MessageList({ history, actions }) {
       ${history.notices.value.map((one, place) => html`<p class="notice" key=${place}>${one.text}</p>`)}
       ${run?.error ? html`<p class="problem">${run.error}</p>` : null}
       <${WaitingCards} items=${items} onSettled=${focusCall} />
-      ${isActive(run) ? null : html`<${Continuations} history=${history} />`}
+      ${branches.value && !isActive(run)
+        ? html`<${branches.value.Continuations} history=${history} />`
+        : null}
       <div ref=${end} class="end"></div>
     </div>
     ${following

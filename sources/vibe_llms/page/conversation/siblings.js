@@ -1,10 +1,11 @@
 // The branches of a conversation at the message where they part, and the way to each.
 
-import { familyOf } from "../forks/family.js";
+import { familyOf } from "../forks/current.js";
 import { Icon } from "../icons.js";
 import { address, go } from "../router.js";
 import { say } from "../say.js";
 import { html, signal } from "../vendor/ui.js";
+import "../words/en_branches.js";
 
 /** @typedef {import("./history.js").ConversationHistory} ConversationHistory */
 

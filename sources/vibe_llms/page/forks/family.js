@@ -1,8 +1,7 @@
 // A family of conversations: all that were forked from one, and where they part.
 
-import { get, path } from "../api.js";
-import { onChange } from "../events.js";
-import { signal, useEffect } from "../vendor/ui.js";
+import { say } from "../say.js";
+import "../words/en_branches.js";
 
 /**
  * @typedef {object} Member
@@ -13,14 +12,11 @@ import { signal, useEffect } from "../vendor/ui.js";
  * @property {string} updated
  * @property {string} model
  * @property {number} messages
- * @property {string | null} parent The member that has the last common message; null if there is none.
+ * @property {string | null} parent The member that has the last common message, if any.
  * @property {string | null} at Id of the last common message; empty if there is none.
  * @property {number} at_index Its place in both, or -1.
  * @property {string | null} superseded_by
  */
-
-/** Milliseconds between a change and the loading of the family, so that several are one request. */
-const PAUSE_MS = 400;
 
 /** The members of a family, and the ways in which they go on after the messages where they part. */
 export class Family {
@@ -123,6 +119,20 @@ export class Family {
     return found;
   }
 
+  /** Return a name for a new branch of a conversation, which tells it apart in lists.
+   *
+   * @param {string} identity
+   */
+  nameBranch(identity) {
+    const first = this.byId.get(this.line(identity).at(-1)?.id ?? "");
+    const title = first?.name || first?.title;
+    if (!title) return "";
+    const names = new Set(this.members.map((one) => one.name));
+    let number = 2;
+    while (names.has(say("forks.name", { title, number }))) number += 1;
+    return say("forks.name", { title, number });
+  }
+
   /**
    * Return the number of messages that two conversations have in common.
    *
@@ -138,51 +148,4 @@ export class Family {
     const limits = [a, b].map((id) => this.byId.get(this.line(id).at(-1)?.id ?? "")?.at_index ?? -1);
     return Math.min(...limits) + 1;
   }
-}
-
-/** The family that was loaded last. */
-export const family = signal(/** @type {Family | null} */ (null));
-
-/**
- * Return the family of a conversation, if it is loaded.
- *
- * @param {string} identity
- */
-export function familyOf(identity) {
-  return family.value?.byId.has(identity) ? family.value : null;
-}
-
-/**
- * Load the family of a conversation.
- *
- * @param {string} identity
- * @param {AbortSignal} [abort]
- */
-export async function loadFamily(identity, abort) {
-  const { conversations } = await get(path`/api/conversations/${identity}/family`, {}, abort);
-  family.value = new Family(conversations);
-  return family.value;
-}
-
-/**
- * Call a function some time after conversations have changed.
- *
- * @param {() => void} load
- * @param {unknown[]} dependencies
- */
-export function useFamilyChanges(load, dependencies) {
-  useEffect(() => {
-    let timer = 0;
-    const end = onChange(({ change }) => {
-      if (change === "run") return;
-      timer ||= setTimeout(() => {
-        timer = 0;
-        load();
-      }, PAUSE_MS);
-    });
-    return () => {
-      end();
-      clearTimeout(timer);
-    };
-  }, dependencies);
 }

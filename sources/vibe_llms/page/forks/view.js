@@ -8,7 +8,8 @@ import { Problem, useLoaded, useTitle } from "../loading.js";
 import { address } from "../router.js";
 import { say, sayMoment } from "../say.js";
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
-import { familyOf, loadFamily, useFamilyChanges } from "./family.js";
+import "../words/en_branches.js";
+import { familyOf, loadFamily, useFamilyChanges } from "./current.js";
 import { layOut } from "./layout.js";
 import { FamilyPicture } from "./picture.js";
 
@@ -16,6 +17,7 @@ import { FamilyPicture } from "./picture.js";
 
 /** Height of a row in rem; the style sheet has the same. */
 const ROW_REM = 4.75;
+const STYLE = new URL("../style/forks.css", import.meta.url).href;
 const NARROW = "(max-width: 48rem)";
 const MOST_LETTERS = 200;
 
@@ -37,6 +39,7 @@ export function View({ parts: [identity = ""] }) {
   const active = family.byId.has(focused) ? focused : identity;
   return html`${heading}
     <p class="hint">${say("forks.count", { count: family.members.length })} ${say("forks.keys")}</p>
+    <link rel="stylesheet" href=${STYLE} />
     <div class="forks">
       <${FamilyPicture} family=${family} layout=${layout} current=${identity} width=${width}
         height=${ROW_REM * rem} />

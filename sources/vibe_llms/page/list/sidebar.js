@@ -2,7 +2,7 @@
 // each has the same height.
 
 import { address, go, route } from "../router.js";
-import { familyOf } from "../forks/family.js";
+import { familyOf } from "../forks/current.js";
 import { Icon } from "../icons.js";
 import { say, sayDay } from "../say.js";
 import { computed, html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
