@@ -107,7 +107,10 @@ class Site:
             order["model"] = model
         else:
             order["conversation"] = conversation
-        run = self.call("POST", "/api/runs", order)
+        return self.finish(self.call("POST", "/api/runs", order))
+
+    def finish(self, run: Mapping[str, Any]) -> str:
+        """Wait until a run has ended; return the id of its conversation."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if self.call("GET", f"/api/runs/{run['id']}")["status"] in ("completed", "failed"):

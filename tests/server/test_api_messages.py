@@ -38,6 +38,9 @@ async def converse(served: Served) -> str:
         ({"limit": 4, "around": 0}, 0, 4),
         ({"limit": 4, "around": 19}, 16, 20),
         ({"limit": 30, "around": 3}, 0, 20),
+        ({"limit": 3, "start": 0}, 0, 3),
+        ({"limit": 3, "start": 18}, 18, 20),
+        ({"start": 30}, 20, 20),
     ],
 )
 async def test_a_page_has_the_messages_next_to_another(
@@ -48,7 +51,7 @@ async def test_a_page_has_the_messages_next_to_another(
         whole = (await http.get(f"/api/conversations/{identity}")).json()
         stored = whole.pop("messages")
         filled: dict[str, Any] = {
-            name: value if name == "limit" else stored[value]["identity"]
+            name: value if name in ("limit", "start") else stored[value]["identity"]
             for name, value in query.items()
         }
         reply = await http.get(f"/api/conversations/{identity}/messages", params=filled)
@@ -91,6 +94,8 @@ async def test_a_damaged_line_is_told_and_the_rest_shown(served: Served, home: P
         ({"around": "unknown"}, 404, "around"),
         ({"limit": "0"}, 400, "limit"),
         ({"before": "x", "after": "y"}, 400, "after"),
+        ({"before": "x", "start": "1"}, 400, "start"),
+        ({"start": "-1"}, 400, "start"),
     ],
 )
 async def test_a_wrong_page_is_refused(

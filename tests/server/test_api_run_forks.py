@@ -84,6 +84,48 @@ async def test_a_message_is_answered_again(served: Served) -> None:
     assert again[1]["identity"] != before[1]["identity"]
 
 
+async def test_a_fork_takes_the_place_of_the_conversation(served: Served) -> None:
+    first = await start(served, prompt="One", model="scripted/demo")
+    async with served.http() as http:
+        await http.patch(f"/api/conversations/{first}", json={"name": "Numbers"})
+        order = {"prompt": "Un", "conversation": first, "fork_at": "", "supersede": True}
+        replies = [await http.post("/api/runs", json=order, headers=KEY) for _ in range(3)]
+        (fork,) = {one.json()["conversation"] for one in replies}
+        await read_events(served, replies[0].json()["id"])
+        listed = (await http.get("/api/conversations")).json()["conversations"]
+        assert [(one["id"], one["name"]) for one in listed] == [(fork, "Numbers")]
+        family = (await http.get(f"/api/conversations/{first}/family")).json()
+        original = family["conversations"][0]
+        assert (original["id"], original["superseded_by"]) == (first, fork)
+        assert original["name"].startswith("Numbers (until 2")
+        assert family["siblings"] == {"": [first, fork]}
+        # The original goes on when somebody writes to it, and is listed again.
+        await start(served, prompt="Two", conversation=first)
+        assert len((await http.get("/api/conversations")).json()["conversations"]) == 2
+
+
+async def test_an_empty_conversation_gives_way_too(served: Served) -> None:
+    first = await start(served, prompt="One", model="scripted/demo")
+    async with served.http() as http:
+        await http.patch(f"/api/conversations/{first}", json={"name": "Numbers"})
+        order = {"at": None, "name": "Empty"}
+        first = (await http.post(f"/api/conversations/{first}/fork", json=order)).json()["id"]
+    fork = await start(served, prompt="Un", conversation=first, fork_at="", supersede=True)
+    async with served.http() as http:
+        listed = (await http.get("/api/conversations")).json()["conversations"]
+    assert (fork, "Empty") in [(one["id"], one["name"]) for one in listed]
+
+
+async def test_a_fork_that_cannot_run_supersedes_nothing(served: Served) -> None:
+    first = await start(served, prompt="One", model="scripted/demo")
+    order = {"prompt": "x", "conversation": first, "fork_at": "", "supersede": True}
+    async with served.http() as http:
+        refused = await http.post("/api/runs", json={**order, "model": "no/such"})
+        listed = (await http.get("/api/conversations")).json()["conversations"]
+    assert refused.status_code == 404
+    assert [one["id"] for one in listed] == [first]
+
+
 async def test_a_prompt_whose_reply_failed_is_answered(home: Path) -> None:
     home.mkdir()
     (home / "down.toml").write_text('[[replies]]\nparts = [{ error = "unreachable" }]\n')
@@ -176,6 +218,7 @@ async def test_a_server_that_dies_before_the_run_leaves_one_fork(
         ({"conversation": "CONVERSATION", "fork_at": "", "prompt": "x", "model": "no/such"}, 404),
         ({"conversation": "CONVERSATION", "fork_at": "", "files": ["unknown"], "prompt": "x"}, 404),
         ({"conversation": "CONVERSATION", "output": {}}, 400),
+        ({"conversation": "CONVERSATION", "supersede": True, "prompt": "x"}, 400),
         ({"fork_at": "", "prompt": "x"}, 400),
         ({"model": "scripted/demo"}, 400),
     ],

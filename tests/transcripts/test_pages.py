@@ -114,8 +114,8 @@ def test_texts_that_follow_one_another_are_one_text() -> None:
 
 def test_markdown_has_the_markup_of_the_web_page() -> None:
     page = shown(
-        TextualContent("# a\n\n```py x\n<b>\n```\n\n| a |\n| ---: |\n| b |\n\n1. c"),
-        TextualContent("    indented"),
+        TextualContent("# a\n\n```py x\n<b>\n```\n\n| a |\n| ---: |\n| b |\n\n1. c\n\n"),
+        TextualContent("***\n\n    indented"),
     )
     assert '<div class="markdown"><h3>a</h3>' in page
     assert (

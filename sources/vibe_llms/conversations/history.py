@@ -182,9 +182,13 @@ class History:
                 end += 1
         name = self.details.name
         twin = await finish(self.fork(end, name=name))
-        former = self._name_until(name) if name else None
-        await self.revise(name=former, superseded_by=twin.identity)
+        await self.give_way(twin.identity)
         return twin
+
+    async def give_way(self, fork: str) -> None:
+        """Let lists show a fork, which has the name of this history, instead of it."""
+        name = self.details.name
+        await self.revise(name=self._name_until(name) if name else None, superseded_by=fork)
 
     def choose(self, model: str) -> None:
         """Set the model that it continues with, which is stored with the next message."""
@@ -313,7 +317,8 @@ class History:
 
     def _name_until(self, name: str) -> str:
         """Return the name of this history after a fork has taken the original one."""
-        return f"{name} (until {self.canisters[-1].created:%Y-%m-%d %H:%M:%S})"
+        last = self.canisters[-1].created if self.canisters else self.details.created
+        return f"{name} (until {last:%Y-%m-%d %H:%M:%S})"
 
     def _continue_in(self, twin: History, reason: str) -> Notice:
         self.identity, self.details, self._stored = twin.identity, twin.details, twin._stored

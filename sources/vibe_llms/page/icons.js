@@ -13,6 +13,7 @@ const PATHS = {
   clip: "M8 12l6-6a3 3 0 014 4l-8 8a5 5 0 01-7-7l8-8",
   clock: "M12 7v5l3 3M12 3a9 9 0 100 18 9 9 0 000-18z",
   close: "M6 6l12 12M18 6L6 18",
+  columns: "M4 5h7v14H4zM13 5h7v14h-7z",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   down: "M12 5v14M6 13l6 6 6-6",
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",

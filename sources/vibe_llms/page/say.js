@@ -2,9 +2,18 @@
 
 import { ENGLISH } from "./words/en.js";
 
-/** @typedef {keyof typeof ENGLISH} Word */
+/** @typedef {typeof import("./words/en_branches.js").BRANCHES} LaterWords */
+/** @typedef {keyof typeof ENGLISH | keyof LaterWords} Word */
 
-const TABLE = ENGLISH;
+const TABLE = /** @type {typeof ENGLISH & LaterWords} */ ({ ...ENGLISH });
+
+/** Add words that are not needed at first.
+ *
+ * @param {LaterWords} words
+ */
+export function addWords(words) {
+  Object.assign(TABLE, words);
+}
 
 /**
  * Return the words with this name; `{name}` in them is replaced by a value.

@@ -5,7 +5,9 @@ import { html, useEffect, useState } from "./vendor/ui.js";
 
 /** @type {Record<string, () => Promise<{ View: (props: { parts: string[], query: URLSearchParams }) => any }>>} */
 const VIEWS = {
+  compare: () => import("./compare/view.js"),
   documents: () => import("./documents/view.js"),
+  forks: () => import("./forks/view.js"),
   memory: () => import("./memory/view.js"),
   models: () => import("./models/view.js"),
   runs: () => import("./runs/view.js"),

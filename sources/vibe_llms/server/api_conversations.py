@@ -194,9 +194,16 @@ async def reopen_conversation(
 
 
 async def produce_fork(
-    space: UserSpace, given: str, at: str, request: RequestKey | None = None
+    space: UserSpace,
+    given: str,
+    at: str,
+    request: RequestKey | None = None,
+    *,
+    keep_name: bool = False,
 ) -> str:
     """Store a fork that ends with the message `at`, or has none if that is empty.
+
+    With `keep_name`, it has the name of the conversation.
 
     A repeated request gets the same fork, even if the server ended before its run was recorded.
     """
@@ -207,7 +214,8 @@ async def produce_fork(
         user, key = space.user.encode(), request.key.encode()
         identity = derive_conversation_identity(user, key, request.digest)
     try:
-        twin = await history.fork(end, identity=identity)
+        name = history.details.name if keep_name else ""
+        twin = await history.fork(end, name=name, identity=identity)
         if not twin.stored:
             await space.archive.create(twin.identity, twin.details, ())
     except ConversationMoved:
@@ -215,5 +223,5 @@ async def produce_fork(
         if [one.identity for one in made] == [one.identity for one in history.canisters[:end]]:
             return identity
         # The run that continued the fork was forgotten, as was its key.
-        return await produce_fork(space, given, at)
+        return await produce_fork(space, given, at, keep_name=keep_name)
     return twin.identity

@@ -20,13 +20,14 @@ class MessagePageQuery(Struct):
     """A page of at most `limit` messages: the last ones, or those near one message.
 
     At most one of the others may be given: `before` and `after` are the ids of the messages next to
-    the page, and `around` is the id of a message in its middle.
+    the page, `around` is the id of a message in its middle, and `start` the index of its first one.
     """
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     before: str = ""
     after: str = ""
     around: str = ""
+    start: Annotated[int, Meta(ge=0)] | None = None
 
 
 async def list_messages(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
@@ -45,6 +46,10 @@ def _choose_places(canisters: Sequence[Canister], query: MessagePageQuery) -> ra
     anchors = {"before": query.before, "after": query.after, "around": query.around}
     given = [(param, identity) for param, identity in anchors.items() if identity]
     total = len(canisters)
+    if query.start is not None:
+        if given:
+            raise Rejected(f"use only one of {given[0][0]} and start", param="start")
+        return range(min(query.start, total), min(query.start + query.limit, total))
     if not given:
         return range(max(total - query.limit, 0), total)
     if len(given) > 1:

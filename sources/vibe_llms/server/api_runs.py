@@ -15,6 +15,7 @@ from vibe_llms.base.exceptions import ConversationNotFound, RunNotFound, VibeLlm
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.conversations.attachments import produce_attachment
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.history import History
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.messages.contents import Content
@@ -51,16 +52,19 @@ class RunOrder(Struct, forbid_unknown_fields=True):
 
     Without `prompt`, the model answers the last messages of the conversation, such as a prompt
     whose reply failed. `fork_at` is the id of the last message that the fork has, or empty for a
-    fork without messages. `model` is the name of an agent or the address of a model. Without it, a
-    stored conversation keeps its model, and a new one uses the default. `files` are ids of files to
-    attach, and `collections` names of collections of documents that the model may search. `output`
-    is a JSON Schema that the reply must follow, without regular expressions and recursion.
+    fork without messages. With `supersede`, the fork takes the name of the conversation, and lists
+    show it instead, as after an undo. `model` is the name of an agent or the address of a model.
+    Without it, a stored conversation keeps its model, and a new one uses the default. `files` are
+    ids of files to attach, and `collections` names of collections of documents that the model may
+    search. `output` is a JSON Schema that the reply must follow, without regular expressions and
+    recursion.
     """
 
     prompt: Annotated[str, Meta(min_length=1)] | None = None
     model: str | None = None
     conversation: str | None = None
     fork_at: str | None = None
+    supersede: bool = False
     files: Annotated[list[str], Meta(max_length=100)] = []
     collections: Annotated[list[str], Meta(max_length=100)] = []
     output: dict[str, Any] | None = None
@@ -145,9 +149,12 @@ async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
             return
     output = None if order.output is None else read_schema(order.output, "output")
     attached = await _attach(space, order.files)
-    fork = ""
+    forked = fork = ""
     if order.conversation is not None and order.fork_at is not None:
-        fork = await produce_fork(space, order.conversation, order.fork_at, exchange.request_key)
+        forked = order.conversation
+        fork = await produce_fork(
+            space, forked, order.fork_at, exchange.request_key, keep_name=order.supersede
+        )
         order = replace(order, conversation=fork)
     try:
         conversation = await _open_conversation(space, order)
@@ -161,6 +168,10 @@ async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) 
     if run.record.conversation != fork:
         # The run belongs to an earlier request with the same key.
         await _discard(space, fork)
+    elif forked and order.supersede:
+        with suppress(ConversationNotFound):
+            history, _ = await History.restore(space.archive, forked)
+            await history.give_way(fork)
     exchange.conversation = run.record.conversation
     await exchange.reply(msgspec.json.encode(_describe(run.record)), status=201)
 
@@ -238,6 +249,8 @@ def _check_order(order: RunOrder) -> None:
             raise Rejected("a new conversation needs a prompt", param="prompt")
         if order.fork_at is not None:
             raise Rejected("name the conversation to fork", param="conversation")
+    if order.supersede and order.fork_at is None:
+        raise Rejected("only a fork can supersede a conversation", param="supersede")
     if order.prompt is None and (order.files or order.output is not None):
         raise Rejected("files and output need a prompt", param="prompt")
 

@@ -4,6 +4,7 @@ import { path, request } from "../api.js";
 import { tellError } from "../announcements.js";
 import { loadTexts } from "../contents.js";
 import { produceKey } from "../drafts.js";
+import { familyOf } from "../forks/current.js";
 import { address, go } from "../router.js";
 import { say } from "../say.js";
 
@@ -36,7 +37,9 @@ export function produceActions(history, outbox, model, show) {
       if (!asked) return;
       const { collections } = outbox.draft.value;
       /** @type {any} */
-      const json = { conversation: history.identity, fork_at: asked.identity, collections };
+      const json = {
+        conversation: history.identity, fork_at: asked.identity, supersede: true, collections,
+      };
       if (model.value) json.model = model.value;
       try {
         const headers = { "Idempotency-Key": produceKey() };
@@ -60,7 +63,7 @@ export function produceActions(history, outbox, model, show) {
     },
     async fork(message) {
       try {
-        const json = { at: message.identity };
+        const json = { at: message.identity, name: familyOf(history.identity)?.nameBranch(history.identity) };
         const made = await request("POST", path`/api/conversations/${history.identity}/fork`, { json });
         go(address("c", made.id));
       } catch (error) {

@@ -2,6 +2,7 @@
 
 import { tellError } from "../announcements.js";
 import { onChange } from "../events.js";
+import { branches, loadFamily, useFamilyChanges } from "../forks/current.js";
 import { conversations, markSeen } from "../list/conversations.js";
 import { chosenModel, loadModels } from "../models.js";
 import { address, go } from "../router.js";
@@ -34,13 +35,21 @@ export function ConversationPage({ identity, message = "" }) {
       go(address("c", run.conversation), { replace: !identity });
     }
   };
+  // Without the family, only the buttons between branches are missing.
+  const loadBranches = () => {
+    if (history) void loadFamily(identity, history.closing.signal).catch(() => undefined);
+  };
+  useFamilyChanges(loadBranches, [history]);
   useEffect(() => {
     model.value = "";
     void loadModels().catch(tellError);
     void outbox.resume().then((run) => run?.conversation && show(run));
     const leave = outbox.watch();
     if (!history) return leave;
-    void history.open().then(() => reveal(history, message)).catch(tellError);
+    if (message || branches.value?.isMovingTo(identity)) history.following.value = false;
+    loadBranches();
+    void history.open().then(() => branches.value?.arrive(history)).then(() => reveal(history, message))
+      .catch(tellError);
     const end = onChange((change) => {
       if (change.change === "run" && change.conversation === identity) void history.findRun();
       else if (change.change === "all" || change.id === identity) void history.refresh();
@@ -77,7 +86,7 @@ export function ConversationPage({ identity, message = "" }) {
   return html`<main id="main" class="conversation">
     <${ConversationHeader} identity=${identity} history=${history} />
     ${history
-      ? html`<${MessageList} history=${history} actions=${actions} siblingsOf=${none} />`
+      ? html`<${MessageList} history=${history} actions=${actions} />`
       : html`<${Welcome} choose=${(/** @type {string} */ text) => { outbox.replace(text, null); void send(); }} />`}
     ${history?.error.value
       ? html`<p class="problem">${history.error.value}
@@ -94,10 +103,6 @@ export function ConversationPage({ identity, message = "" }) {
       cancelEdit=${() => outbox.giveUp()}
       send=${send} stop=${() => history?.stop().catch(tellError)} />
   </main>`;
-}
-
-function none() {
-  return null;
 }
 
 /**

@@ -57,6 +57,8 @@ export class ConversationHistory {
     /** @type {import("../vendor/ui.js").Signal<StoredMessage[]>} */
     this.messages = signal(/** @type {StoredMessage[]} */ ([]));
     this.loaded = signal(false);
+    /** True while new text keeps the end in view, because the reader is there. */
+    this.following = signal(true);
     this.hasMore = signal(false);
     this.gone = signal(false);
     this.error = signal("");

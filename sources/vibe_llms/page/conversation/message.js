@@ -33,7 +33,7 @@ import { ToolCard } from "./tool_card.js";
  * @property {any} progress
  * @property {string} model Model of the reply if it differs from the one before, else empty.
  * @property {string} footer
- * @property {MessageActions} actions
+ * @property {MessageActions | null} actions Null shows the message only to read.
  * @property {unknown} siblings
  */
 
@@ -94,23 +94,23 @@ export class MessageView extends Component {
     if (!spoken && !problem && !footer && !siblings) return null;
     return html`<footer>
       ${problem ? html`<p class="problem"><${Icon} name="warn" /> ${problem}
-          ${last ? html`<button type="button" onClick=${() => actions.proceed(message)}>
+          ${last && actions ? html`<button type="button" onClick=${() => actions.proceed(message)}>
             ${say("message.continue")}</button>` : null}
         </p>` : null}
-      ${last && role === "user"
+      ${last && actions && role === "user"
         ? html`<button type="button" onClick=${() => actions.proceed(message)}>${say("message.answer")}</button>`
         : null}
       <div class="tools">
         ${spoken
           ? html`<${CopyButton} text=${() => loadTexts(message)} label=${say("message.copy")} />`
           : null}
-        ${role === "user" && !message.steered
+        ${actions && role === "user" && !message.steered
           ? html`<${ActionButton} icon="edit" label=${say("message.edit")} run=${() => actions.edit(message)} />`
           : null}
-        ${role === "assistant"
+        ${actions && role === "assistant"
           ? html`<${ActionButton} icon="refresh" label=${say("message.retry")} run=${() => actions.retry(message)} />`
           : null}
-        ${spoken
+        ${actions && spoken
           ? html`<${ActionButton} icon="branch" label=${say("message.fork")} run=${() => actions.fork(message)} />`
           : null}
         ${siblings}

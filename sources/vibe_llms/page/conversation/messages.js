@@ -1,8 +1,9 @@
 // The messages of a conversation, which follow their end while the reader is there.
 
+import { branches } from "../forks/current.js";
 import { estimatePrice } from "../models.js";
 import { say, sayPrice } from "../say.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
+import { html, useEffect, useLayoutEffect, useRef } from "../vendor/ui.js";
 import { waiting } from "../waiting.js";
 import { lazy } from "../lazy.js";
 import { isActive } from "./history.js";
@@ -17,14 +18,13 @@ const WaitingCards = lazy(async () => (await import("../waiting/cards.js")).Wait
  * @param {{
  *   history: import("./history.js").ConversationHistory,
  *   actions: import("./message.js").MessageActions,
- *   siblingsOf: (identity: string) => unknown,
  * }} props
  */
-export function MessageList({ history, actions, siblingsOf }) {
+export function MessageList({ history, actions }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const end = useRef(/** @type {HTMLElement | null} */ (null));
   const start = useRef(/** @type {HTMLElement | null} */ (null));
-  const [following, setFollowing] = useState(true);
+  const following = history.following.value;
   const messages = history.messages.value;
   const live = history.live.value;
   const run = history.run.value;
@@ -33,7 +33,9 @@ export function MessageList({ history, actions, siblingsOf }) {
     const observer = new IntersectionObserver(
       (entries) => {
         for (const one of entries) {
-          if (one.target === end.current) setFollowing(one.isIntersecting);
+          // Before the messages are there, everything is in view.
+          if (!history.loaded.value) continue;
+          if (one.target === end.current) history.following.value = one.isIntersecting;
           else if (one.isIntersecting) void history.loadOlder();
         }
       },
@@ -54,6 +56,7 @@ export function MessageList({ history, actions, siblingsOf }) {
   const hidden = new Set(recalled.values());
   const shown = messages.filter((one) =>
     !hidden.has(one) && (one.role !== "result" || !calls.has(one.invocation ?? "")));
+  const siblings = branches.value?.drawSiblings(history);
   let model = "";
   let speaker = "";
   return html`<div class="scroll" ref=${box}>
@@ -77,7 +80,8 @@ export function MessageList({ history, actions, siblingsOf }) {
           progress=${call ? history.progress.value[message.identity] : undefined}
           conversation=${history.identity} recalled=${recalled.get(message)}
           model=${switched} footer=${describeUsage(message)} actions=${actions}
-          siblings=${siblingsOf(message.identity)} />`;
+          siblings=${siblings?.get(recalled.get(message)?.identity ?? "")
+            ?? siblings?.get(message.identity)} />`;
       })}
       ${live.map((one, place) => html`<${LiveMessageView} key=${one.identity} live=${one}
         first=${place === 0 && speaker !== "assistant"} />`)}
@@ -85,6 +89,9 @@ export function MessageList({ history, actions, siblingsOf }) {
       ${history.notices.value.map((one, place) => html`<p class="notice" key=${place}>${one.text}</p>`)}
       ${run?.error ? html`<p class="problem">${run.error}</p>` : null}
       <${WaitingCards} items=${items} onSettled=${focusCall} />
+      ${branches.value && !isActive(run)
+        ? html`<${branches.value.Continuations} history=${history} />`
+        : null}
       <div ref=${end} class="end"></div>
     </div>
     ${following

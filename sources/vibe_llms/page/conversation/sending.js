@@ -68,7 +68,7 @@ export class Outbox {
     if (collections.length) body.collections = collections;
     if (model) body.model = model;
     if (this.conversation !== "new") body.conversation = this.conversation;
-    if (edit) body.fork_at = edit.at;
+    if (edit) Object.assign(body, { fork_at: edit.at, supersede: true });
     return this.#post({ key: this.#key(), path: "/api/runs", body });
   }
 

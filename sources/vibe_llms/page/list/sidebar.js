@@ -2,6 +2,7 @@
 // each has the same height.
 
 import { address, go, route } from "../router.js";
+import { familyOf } from "../forks/current.js";
 import { Icon } from "../icons.js";
 import { say, sayDay } from "../say.js";
 import { computed, html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
@@ -69,7 +70,8 @@ function ListRow({ row, top, count }) {
   }
   const { one, place } = row;
   const { view, parts } = route.value;
-  const current = view === "c" && parts[0] === one.id;
+  const shown = parts[0] ?? "";
+  const current = view === "c" && (familyOf(shown)?.standIn(shown) ?? shown) === one.id;
   const waits = waiting.value.some(({ conversation }) => conversation === one.id);
   const running = !waits && activeConversations.value.has(one.id);
   const unread = !current && isUnread(one);
@@ -83,6 +85,9 @@ function ListRow({ row, top, count }) {
         : null}
       ${running ? html`<span class="spinner" role="img" aria-label=${say("list.running")}></span>` : null}
       ${unread ? html`<span class="dot" role="img" aria-label=${say("list.unread")}></span>` : null}
+      ${one.forked_from
+        ? html`<span role="img" aria-label=${say("list.branch")}><${Icon} name="branch" /></span>`
+        : null}
       <span class="title">${title}</span>
       ${one.tags.map((tag) => html`<span class="tag" key=${tag}>${tag}</span>`)}
       ${one.problem ? html`<${Icon} name="warn" />` : null}

@@ -34,6 +34,7 @@ export const ENGLISH = {
   "list.label": "Conversations",
   "list.empty": "No conversations yet.",
   "list.untitled": "Untitled",
+  "list.branch": "Branch",
   "list.running": "A reply is being written",
   "list.unread": "New messages",
   "list.waiting": "Waits for your decision",
