@@ -133,7 +133,7 @@ export function ActionButton({ icon, label, run }) {
  */
 function RoleLabel({ message }) {
   const { provenance, role, created } = message;
-  const who = role === "assistant" && provenance ? provenance.model : sayRole(role);
+  const who = provenance && role !== "digest" ? provenance.model : sayRole(role);
   return html`<span class="who">${who}</span>
     <time datetime=${created} title=${sayMoment(created)}>${sayTime(created)}</time>`;
 }
