@@ -249,7 +249,7 @@ def test_a_card_goes_when_another_device_decides(
 
 def test_a_list_that_comes_late_hides_nothing_newer(bank: Site, page: Page) -> None:
     held: list[Any] = []
-    page.route("**/api/waiting", lambda route: held.append(route), times=1)
+    page.route("**/api/waiting", held.append, times=1)
     with page.expect_request("**/api/waiting"):
         page.reload()
     begin(bank, page, "asker")
