@@ -15,7 +15,8 @@ import { batch, computed, signal } from "./vendor/ui.js";
  * @property {string} retires
  */
 
-/** @typedef {{ input: string, cache_read: string, output: string }} Prices In dollars per million. */
+/** @typedef {{ input: string, cache_read: string, output: string }} Prices
+ *   In dollars per million. */
 
 /**
  * @typedef {object} Choice
@@ -82,6 +83,7 @@ const prices = computed(
 export function estimatePrice(model, { uncached, cached, output }) {
   const its = prices.value.get(model);
   if (!its) return null;
-  const sum = uncached * Number(its.input) + cached * Number(its.cache_read) + output * Number(its.output);
+  const read = uncached * Number(its.input) + cached * Number(its.cache_read);
+  const sum = read + output * Number(its.output);
   return sum / 1_000_000;
 }

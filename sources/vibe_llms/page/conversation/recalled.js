@@ -50,7 +50,9 @@ function RecalledEntries({ conversation, document }) {
       ${value.entries.map((/** @type {any} */ one) => html`<li key=${one.id}>
         <a href=${address("memory", one.id)}>${one.content}</a></li>`)}
     </ul>
-    ${value.gone ? html`<p class="hint">${say("memory.recalledGone", { count: value.gone })}</p>` : null}
+    ${value.gone
+      ? html`<p class="hint">${say("memory.recalledGone", { count: value.gone })}</p>`
+      : null}
     <details>
       <summary>${say("memory.recalledText")}</summary>
       <${ContentsView} contents=${document.contents} plain=${true} />

@@ -69,7 +69,9 @@ export function CollectionPage({ name, text }) {
       hash=${address("documents", name)} />
     <${Problem} text=${error} retry=${load} />
     ${text.trim() ? html`<${Passages} text=${text} collection=${name} />` : html`
-      ${collection && !documents.length ? html`<p class="hint">${say("documents.nothing")}</p>` : null}
+      ${collection && !documents.length
+        ? html`<p class="hint">${say("documents.nothing")}</p>`
+        : null}
       <ul class="rows documents">
         ${documents.map((one) => html`<li key=${one.id}>
           <${DocumentView} collection=${name} own=${own} one=${one} /></li>`)}
@@ -123,7 +125,8 @@ function DocumentView({ collection, own, one }) {
     <span class="hint">${saySize(size)}${created ? `, ${sayMoment(created)}` : ""}</span>
     <span class=${`tag ${state}`}>${say(`documents.state.${state}`)}</span>
     ${own
-      ? html`<${ActionButton} icon="trash" label=${say("documents.delete", { name })} run=${remove} />`
+      ? html`<${ActionButton} icon="trash" label=${say("documents.delete", { name })}
+          run=${remove} />`
       : null}
     ${problem ? html`<p class="problem">${problem}</p>` : null}`;
 }

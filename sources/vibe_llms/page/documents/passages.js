@@ -39,7 +39,9 @@ export function Passages({ text, collection }) {
       ${passages.map((one, place) => html`<li key=${place}>
         <p><strong>${one.name}</strong>
           ${one.place ? html` <span class="hint">${one.place}</span>` : null}
-          ${collection ? null : html` <a href=${address("documents", one.collection)}>${one.collection}</a>`}</p>
+          ${collection
+            ? null
+            : html` <a href=${address("documents", one.collection)}>${one.collection}</a>`}</p>
         <blockquote><${PlainText} text=${one.text} /></blockquote>
       </li>`)}
     </ol>`;

@@ -74,7 +74,8 @@ export function UploadForm({ collection, known = [], done }) {
     if (collection || name.value.trim()) picker.current?.click();
     else add([]);
   };
-  return html`<form class=${over.value ? "card drop over" : "card drop"} aria-label=${say("documents.add")}
+  return html`<form class=${over.value ? "card drop over" : "card drop"}
+    aria-label=${say("documents.add")}
     onDrop=${onDrop} onDragOver=${onDrag} onDragLeave=${() => { over.value = false; }}
     onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); choose(); }}>
     ${collection
@@ -83,10 +84,12 @@ export function UploadForm({ collection, known = [], done }) {
           <input type="text" ref=${field} list="collections" value=${name.value} maxlength="60"
             aria-describedby="upload-problem"
             onInput=${(/** @type {any} */ event) => { name.value = event.target.value; }} /></label>
-          <datalist id="collections">${known.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`}
+          <datalist id="collections">
+            ${known.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`}
     <p><button type="submit"><${Icon} name="clip" /> ${say("documents.choose")}</button>${" "}
       <span class="hint">${say("documents.drop")}</span></p>
-    <p class="problem" id="upload-problem" role="alert" hidden=${!problem.value}>${problem.value}</p>
+    <p class="problem" id="upload-problem" role="alert"
+      hidden=${!problem.value}>${problem.value}</p>
     <input type="file" multiple hidden ref=${picker} tabindex="-1"
       onChange=${(/** @type {any} */ event) => {
         add([...event.target.files]);
@@ -98,7 +101,8 @@ export function UploadForm({ collection, known = [], done }) {
           ? html`<p class="problem" role="alert">
               ${say("documents.uploadFailed", { name: one.file.name, reason: one.error })}
               <button type="button" onClick=${() => retry(one.id)}>${say("retry")}</button>
-              <button type="button" class="icon" aria-label=${say("documents.dismiss", { name: one.file.name })}
+              <button type="button" class="icon"
+                aria-label=${say("documents.dismiss", { name: one.file.name })}
                 onClick=${() => change(one.id, null)}><${Icon} name="close" /></button></p>`
           : html`${one.file.name} <span class="hint">
               ${say(place ? "documents.uploadWaits" : "documents.uploading")}</span>`}

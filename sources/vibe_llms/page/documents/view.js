@@ -51,6 +51,7 @@ function CollectionList({ text }) {
               <${CollectionCounts} one=${one} /></li>`)}
           </ul>
           <h2>${say("documents.add")}</h2>
-          <${UploadForm} collection="" known=${found.filter((one) => one.own).map((one) => one.name)}
+          <${UploadForm} collection=""
+            known=${found.filter((one) => one.own).map((one) => one.name)}
             done=${load} />`}`;
 }

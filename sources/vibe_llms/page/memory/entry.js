@@ -87,7 +87,8 @@ export function EntryOrigin({ entry }) {
     ${entry.scope === "global" ? html`<span>${say("memory.global")}</span>` : null}
     ${speaker ? html`<span>${say("memory.speaker", { speaker })}</span>` : null}
     <span>${say("memory.importance", { percent: Math.round(importance * 100) })}</span>
-    ${[category, ...topics].filter(Boolean).map((one, place) => html`<span class="tag" key=${place}>${one}</span>`)}
+    ${[category, ...topics].filter(Boolean).map((one, place) => html`
+      <span class="tag" key=${place}>${one}</span>`)}
     ${conversation ? html`<a href=${source}>${say("memory.source")}</a>` : null}
     ${entry.replaced_by
       ? html`<a href=${address("memory", entry.replaced_by)}>${say("memory.replacedBy")}</a>`

@@ -70,7 +70,8 @@ export function EntryForm({ name, entry, submit, cancel }) {
     </label>
     <label class="range">${say("memory.importanceLabel")}
       <input type="range" min="0" max="1" step="0.05" value=${typed.value.importance}
-        onInput=${(/** @type {any} */ event) => change({ importance: Number(event.target.value) })} />
+        onInput=${(/** @type {any} */ event) =>
+          change({ importance: Number(event.target.value) })} />
       <output>${Math.round(typed.value.importance * 100)} %</output>
     </label>
     <${Problem} text=${error.value} />

@@ -72,7 +72,8 @@ function Prices({ prices }) {
   if (!prices) return null;
   const { input, cache_read: cached, output } = prices;
   return html`<p class="hint">${say("models.prices", {
-    input: sayPrice(Number(input)), cached: sayPrice(Number(cached)), output: sayPrice(Number(output)),
+    input: sayPrice(Number(input)), cached: sayPrice(Number(cached)),
+    output: sayPrice(Number(output)),
   })}</p>`;
 }
 
@@ -90,5 +91,7 @@ function Parts({ one }) {
     ["models.collections", one.collections],
   ]);
   return parts.map(([word, names]) =>
-    names?.length ? html`<p class="hint" key=${word}>${say(word, { names: names.join(", ") })}</p>` : null);
+    names?.length
+      ? html`<p class="hint" key=${word}>${say(word, { names: names.join(", ") })}</p>`
+      : null);
 }

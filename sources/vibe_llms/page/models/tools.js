@@ -54,7 +54,8 @@ export function Tools() {
     ${(value ?? []).map((one) => html`<${SourceView} key=${one.name} source=${one} />`)}
     ${unopened
       ? html`<p><button type="button" onClick=${start} disabled=${checking.value}>
-          <${Icon} name="refresh" /> ${say(checking.value ? "tools.checking" : "tools.check")}</button></p>`
+          <${Icon} name="refresh" />${" "}
+          ${say(checking.value ? "tools.checking" : "tools.check")}</button></p>`
       : null}
   </section>`;
 }
@@ -72,7 +73,9 @@ function SourceView({ source }) {
   return html`<details class="folded source">
     <summary><${Icon} name="tool" /> <strong>${name}</strong>${" "}
       <span class=${`tag ${state}`}>${say(`tools.state.${state}`)}</span>${" "}
-      ${tools.length ? html`<span class="hint">${say("tools.count", { count: tools.length })}</span>` : null}
+      ${tools.length
+        ? html`<span class="hint">${say("tools.count", { count: tools.length })}</span>`
+        : null}
     </summary>
     ${problem ? html`<p class="problem">${problem}</p>` : null}
     ${facts.map((text) => html`<p class="hint" key=${text}>${text}</p>`)}

@@ -1,7 +1,9 @@
 // Agents and models with what they can do, the budgets, and the sources of tools.
 
 import { Problem, useLoaded, useTitle } from "../loading.js";
-import { chosenModel, choices, defaultModel, defaultNote, findChoice, loadModels } from "../models.js";
+import {
+  chosenModel, choices, defaultModel, defaultNote, findChoice, loadModels,
+} from "../models.js";
 import { say } from "../say.js";
 import { html, useSignal } from "../vendor/ui.js";
 import { Budgets } from "./budgets.js";
