@@ -248,16 +248,24 @@ def test_a_card_goes_when_another_device_decides(
 
 
 def test_a_list_that_comes_late_hides_nothing_newer(bank: Site, page: Page) -> None:
-    held: list[Any] = []
-    page.route("**/api/waiting", held.append, times=1)
-    with page.expect_request("**/api/waiting"):
-        page.reload()
     begin(bank, page, "asker")
     expect(card(page)).to_have_count(1)
+    boot = page.locator("script[type=module]").evaluate("one => one.src")
+    module = json.dumps(boot.replace("boot.js", "waiting.js"))
+    load = f"import({module}).then((it) => it.loadWaiting())"
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route("**/api/waiting", hold, times=1)
+    with page.expect_request("**/api/waiting"):
+        page.evaluate(f"() => {{ void {load} }}")
+    page.evaluate(load)
     with page.expect_response("**/api/waiting"):
         held[0].fulfill(json={"calls": [], "questions": []})
     page.evaluate("new Promise((done) => setTimeout(done, 200))")
-    assert card(page).count() == 1
+    expect(card(page)).to_have_count(1, timeout=100)
 
 
 def test_a_second_decision_gets_the_error_in_its_place(bank: Site, page: Page) -> None:
