@@ -65,7 +65,7 @@ export function ConversationList() {
 function ListRow({ row, top, count }) {
   const style = { transform: `translateY(${top}px)` };
   if (row.day !== undefined) {
-    return html`<li class="day" style=${style} role="presentation">${row.day}</li>`;
+    return html`<li class="day" style=${style}>${row.day}</li>`;
   }
   const { one, place } = row;
   const { view, parts } = route.value;
