@@ -31,7 +31,10 @@ export function OtherView({ view, parts, query }) {
     setError("");
     load().then(({ View }) => setLoaded({ view, View }), (reason) => setError(String(reason)));
   }, [view]);
-  if (error) return html`<main id="main" class="view"><p class="problem">${error}</p></main>`;
+  if (error) {
+    return html`<main id="main" class="view">
+      <h1>${say("view.title")}</h1><p class="problem">${error}</p></main>`;
+  }
   if (loaded?.view !== view) return html`<main id="main" class="view"></main>`;
   return html`<main id="main" class="view"><${loaded.View} parts=${parts} query=${query} /></main>`;
 }

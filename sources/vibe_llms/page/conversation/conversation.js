@@ -82,7 +82,8 @@ export function ConversationPage({ identity, message = "" }) {
   const actions = useMemo(
     () => history && produceActions(history, outbox, model, show), [history, outbox],
   );
-  if (history?.gone.value) return html`<main id="main"><p class="problem">${say("conversation.gone")}</p></main>`;
+  if (history?.gone.value) return html`<main id="main" class="view">
+    <h1>${say("conversation.missing")}</h1><p class="problem">${say("conversation.gone")}</p></main>`;
   return html`<main id="main" class="conversation">
     <${ConversationHeader} identity=${identity} history=${history} />
     ${history

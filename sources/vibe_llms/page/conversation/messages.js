@@ -61,6 +61,7 @@ export function MessageList({ history, actions }) {
   let speaker = "";
   return html`<div class="scroll" ref=${box}>
     <div class="messages" role="log" aria-live="off" aria-label=${say("conversation.messages")}>
+      <h2 class="outside">${say("conversation.messages")}</h2>
       <div ref=${start}></div>
       ${history.hasMore.value
         ? html`<button type="button" class="older" onClick=${() => history.loadOlder()}>

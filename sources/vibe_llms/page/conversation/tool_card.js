@@ -26,9 +26,9 @@ export function ToolCard({ name, text, result, running, waiting, progress }) {
     <summary><${Icon} name="tool" /> <code>${name}</code> <span class="hint">${state}</span>
       ${progress && !result ? html`<${Progress} progress=${progress} />` : null}
     </summary>
-    <h4>${say("tool.arguments")}</h4>
+    <h3>${say("tool.arguments")}</h3>
     <${ExactText} text=${formatArguments(text)} />
-    ${result ? html`<h4>${say("tool.result")}</h4><${Result} result=${result} />` : null}
+    ${result ? html`<h3>${say("tool.result")}</h3><${Result} result=${result} />` : null}
   </details>`;
 }
 

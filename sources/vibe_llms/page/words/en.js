@@ -70,6 +70,7 @@ export const ENGLISH = {
   "error.unreachable": "The server does not answer.",
   "error.status": "The server answered with status {status}.",
 
+  "conversation.missing": "Conversation not found",
   "conversation.gone": "This conversation was deleted, or it is not yours.",
   "conversation.new": "New conversation",
   "conversation.messages": "Messages",
@@ -381,5 +382,6 @@ export const ENGLISH = {
   "documents.asked": "Searches {name}",
   "documents.forget": "Do not search {name}",
 
+  "view.title": "Page not found",
   "view.missing": "There is no such page.",
 };
