@@ -56,6 +56,7 @@ def title_rows(page: Page) -> Locator:
 def site(site: Site) -> Site:
     """The server, with the model of these tests."""
     site.scripts["counting"] = COUNTING
+    site.scripts["failing"] = '[[replies]]\nparts = [{ error = "unreachable" }]\n'
     return site
 
 
@@ -82,6 +83,7 @@ def test_an_edited_message_shows_both_versions_and_the_list_shows_one(
     expect(page.locator(".message.user").last.get_by_role("group")).to_have_text("2/2")
     expect(page.locator(".message.user").last).to_contain_text("Two, edited")
     assert first not in page.url
+    assert len(site.call("GET", "/api/conversations")["conversations"]) == 1
     expect(title_rows(page)).to_have_count(1)
     expect(page.locator(".conversations .row.current")).to_have_count(1)
     group.get_by_role("button", name="Previous branch").click()
@@ -136,9 +138,39 @@ def test_a_message_is_answered_again_and_both_replies_are_kept(page: Page, site:
     expect(page.locator(".message.user").get_by_role("group")).to_have_count(0)
 
 
+def test_a_reply_that_fails_when_it_is_asked_for_again_leaves_a_way_to_the_first(
+    page: Page, site: Site
+) -> None:
+    first = begin(site, "One")
+    open_conversation(page, site, first)
+    page.get_by_label("Model or agent").select_option("scripted/failing")
+    page.get_by_role("button", name="Answer again as a branch").click()
+    expect(page.get_by_text("This branch ends here; another one goes on.")).to_be_visible()
+    expect(page.locator(".message.assistant")).to_have_count(0)
+    page.get_by_role("link", name="Open it").click()
+    expect(page.locator(".message.assistant")).to_contain_text("Reply to this.")
+    assert page.url.endswith(first)
+
+
+def test_a_message_in_the_middle_of_a_long_conversation_is_edited(page: Page, site: Site) -> None:
+    first = begin(site, *(f"Prompt {number}" for number in range(33)))
+    open_conversation(page, site, first)
+    # The first message that is loaded has others before it.
+    loaded = page.locator(".message.user").filter(has_text="Prompt 3").first
+    loaded.get_by_role("button", name="Edit and send as a branch").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Prompt 3")
+    ask(page, "Prompt 3, edited")
+    expect(page.locator(".message.user")).to_have_count(4)
+    expect(page.locator(".message.user").last.get_by_role("group")).to_have_text("2/2")
+    page.get_by_role("button", name="Previous branch").click()
+    expect(page.get_by_role("group", name="Branch 1 of 2")).to_be_in_viewport()
+    expect(page.locator(".message.user .said").nth(3)).to_have_text("Prompt 3")
+
+
 def test_a_first_message_is_edited(page: Page, site: Site) -> None:
     open_conversation(page, site, begin(site, "One"))
     page.get_by_role("button", name="Edit and send as a branch").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("One")
     ask(page, "Another one")
     first = page.locator(".message.user")
     expect(first.get_by_role("group")).to_have_text("2/2")
@@ -253,6 +285,7 @@ def test_a_long_branch_is_compared_in_pages(page: Page, site: Site) -> None:
     expect(right.locator(".message")).to_have_count(50)
     right.get_by_role("button", name="Show more").click()
     expect(right.locator(".message")).to_have_count(62)
+    expect(right.locator(".message.user").last).to_contain_text("Prompt 29")
     expect(right.get_by_role("button", name="Show more")).to_have_count(0)
 
 

@@ -101,6 +101,7 @@ export class MessageView extends Component {
         ? html`<button type="button" onClick=${() => actions.proceed(message)}>${say("message.answer")}</button>`
         : null}
       <div class="tools">
+        ${siblings}
         ${spoken
           ? html`<${CopyButton} text=${() => loadTexts(message)} label=${say("message.copy")} />`
           : null}
@@ -113,7 +114,6 @@ export class MessageView extends Component {
         ${actions && spoken
           ? html`<${ActionButton} icon="branch" label=${say("message.fork")} run=${() => actions.fork(message)} />`
           : null}
-        ${siblings}
         <span class="hint">${footer}</span>
       </div>
     </footer>`;
