@@ -98,7 +98,14 @@ class Fickle(SqliteRunStore):
     """The last decision on a call counts."""
 
     async def decide(
-        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+        self,
+        user: str,
+        run: str,
+        invocation: str,
+        *,
+        allowed: bool,
+        explanation: str = "",
+        always: bool = False,
     ) -> CallApproval:
         def forget(database: sqlite3.Connection) -> None:
             database.execute(
@@ -106,7 +113,9 @@ class Fickle(SqliteRunStore):
             )
 
         await self.write(forget)
-        return await super().decide(user, run, invocation, allowed=allowed, explanation=explanation)
+        return await super().decide(
+            user, run, invocation, allowed=allowed, explanation=explanation, always=always
+        )
 
 
 class Credulous(SqliteRunStore):
