@@ -84,6 +84,21 @@ def branches(page: Page, home: Home) -> None:
     open_conversation(page, home, "at noon")
 
 
+@scene("light")
+def tree(page: Page, home: Home) -> None:
+    open_conversation(page, home, "at noon")
+    open_view(page, home, f"forks/{home.ids['at noon']}", "Fork tree")
+    expect(page.locator("svg.family")).to_be_visible()
+    expect(page.get_by_text("You: And if we leave in the evening?")).to_be_visible()
+
+
+@scene("light")
+def compare(page: Page, home: Home) -> None:
+    ids = f"{home.ids['at noon']}/{home.ids['in the evening']}"
+    open_view(page, home, f"compare/{ids}", "Two branches")
+    expect(page.get_by_text("Better not")).to_be_visible()
+
+
 @scene("light", "phone-light")
 def approve(page: Page, home: Home) -> None:
     open_conversation(page, home, "Berth in Sund")

@@ -245,7 +245,9 @@ def test_a_page_has_all_that_was_said_and_its_images(home: Path) -> None:
     assert policy[0].startswith("default-src 'none'")
     # The style is that of the web page, and no other one is allowed.
     style = outcome.output.partition("<style>")[2].partition("</style>")[0].encode()
-    assert style == (Path(vibe_llms.__file__).parent / "page/style/messages.css").read_bytes()
+    assert style.startswith(
+        (Path(vibe_llms.__file__).parent / "page/style/messages.css").read_bytes()
+    )
     digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in policy[0]
 

@@ -56,8 +56,9 @@ _POLICY = (
 )
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _MIMETYPE = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
-#: The stylesheet of the web page's messages.
-_STYLE = Path(__file__).parents[1] / "page/style/messages.css"
+#: The style of the web page's messages, and of what surrounds them in a file.
+_STYLES = ("messages.css", "exported.css")
+_FOLDER = Path(__file__).parents[1] / "page/style"
 #: Why a reply is not complete, in the words of the web page.
 _ENDINGS: Mapping[str, str] = {
     StopReason.LENGTH: "The reply reached its length limit.",
@@ -69,7 +70,7 @@ _ENDINGS: Mapping[str, str] = {
 
 def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister]) -> str:
     """Draw the page of a conversation with its data."""
-    style = read_file(_STYLE, LARGEST_FILE).decode()
+    style = "\n".join(read_file(_FOLDER / one, LARGEST_FILE).decode() for one in _STYLES)
     policy = _POLICY.format(
         style=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     )

@@ -1,5 +1,6 @@
 // The user's preferences, and the sessions that are logged in.
 
+import { KEYS } from "../keyboard.js";
 import { enterSends, textSize, theme } from "../preferences.js";
 import { say } from "../say.js";
 import { html, useEffect } from "../vendor/ui.js";
@@ -31,5 +32,9 @@ export function View() {
       </label>
       <p class="hint">${say("settings.enterHint")}</p>
     </form>
+    <h2>${say("settings.keys")}</h2>
+    <ul class="rows">
+      ${KEYS.map(([keys, word]) => html`<li key=${keys}><kbd>${keys}</kbd> ${say(word)}</li>`)}
+    </ul>
     <${Sessions} />`;
 }
