@@ -242,6 +242,9 @@ def test_the_tree_shows_the_family_and_opens_a_branch_by_keyboard(page: Page, si
     expect(rows).to_have_count(3)
     rows.nth(0).locator("a").first.click()
     expect(page.locator(".message.user").last).to_contain_text("Two")
+    page.go_back()
+    page.locator("svg.family rect").nth(1).click()
+    expect(page.locator(".message.user").last).to_contain_text("Deux")
 
 
 def test_two_branches_are_side_by_side_with_the_shared_part_folded(page: Page, site: Site) -> None:

@@ -1,5 +1,6 @@
 // The picture of a family: lines that part, with the shown conversation marked.
 
+import { address, go } from "../router.js";
 import { html } from "../vendor/ui.js";
 
 const MARGIN = 14;
@@ -42,5 +43,7 @@ export function FamilyPicture({ family, layout, current, width, height }) {
     })}
     ${rows.map(({ member }, row) => html`<circle key=${member.id} cx=${ends[row]} cy=${y(row)}
       class=${member.id === current ? "current" : ""} r=${member.id === current ? 6 : 4} />`)}
+    ${rows.map(({ member }, row) => html`<rect key=${member.id} y=${row * height} width=${width}
+      height=${height} onClick=${() => go(address("c", member.id))} />`)}
   </svg>`;
 }
