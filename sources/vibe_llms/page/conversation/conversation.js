@@ -51,7 +51,7 @@ export function ConversationPage({ identity, message = "" }) {
     void history.open().then(() => branches.value?.arrive(history)).then(() => reveal(history, message))
       .catch(tellError);
     const end = onChange((change) => {
-      if (change.change === "run" && change.conversation === identity) void history.findRun();
+      if (change.change === "run" && change.conversation === identity) void history.findRun().catch(() => undefined);
       else if (change.change === "all" || change.id === identity) void history.refresh();
     });
     return () => {
