@@ -539,11 +539,12 @@ HOLES = (
 
 
 @pytest.mark.parametrize("show", SHOWS)
+@pytest.mark.parametrize("groups", [4, pytest.param(len(GROUPS), marks=pytest.mark.slow)])
 def test_attacks_remain_text(
-    browser: Browser, attacked: Site, show: Callable[[Watch, int], None]
+    browser: Browser, attacked: Site, show: Callable[[Watch, int], None], groups: int
 ) -> None:
     with watching(browser, attacked) as watch:
-        show(watch, len(GROUPS))
+        show(watch, groups)
         assert watch.found == []
 
 
