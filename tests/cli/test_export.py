@@ -58,7 +58,7 @@ TAGS = {
 }
 ATTRIBUTES = {
     *("lang", "dir", "charset", "http-equiv", "content", "name", "class", "datetime", "alt"),
-    *("src", "href", "rel", "download", "start", "title", "controls"),
+    *("src", "href", "rel", "download", "start", "tabindex", "title", "controls"),
 }
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.page.conftest import Site
+from tests.page.test_exported import save_export
 from tests.pictures import make_png
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import (
@@ -204,6 +205,12 @@ def show_login(page: Page, site: Site) -> None:
     expect(page.get_by_label("Your key")).to_be_visible()
 
 
+def show_exported(page: Page, site: Site) -> None:
+    save_export(site, "everything", site.home / "export.html")
+    page.goto((site.home / "export.html").as_uri())
+    page.locator("details").evaluate_all("all => all.forEach((one) => { one.open = true; })")
+
+
 def view(name: str) -> Callable[[Page, Site], None]:
     """Return a function that shows a view that has an address and a heading."""
 
@@ -230,6 +237,7 @@ VIEWS = (
     show_missing,
     show_unknown,
     show_login,
+    show_exported,
     *(view(name) for name in ("settings", "waiting", "runs", "memory", "documents", "models")),
 )
 

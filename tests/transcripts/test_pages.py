@@ -71,12 +71,12 @@ def test_a_result_is_shown_with_its_call() -> None:
     assert '<details class="tool failed">' in page
     assert '<span class="hint">failed</span>' in page
     # A text of several lines keeps its lines.
-    assert '<pre class="exact">a\nb</pre>' in page
-    assert '<pre class="exact">warm</pre>' in page
+    assert '<pre class="exact" tabindex="0">a\nb</pre>' in page
+    assert '<pre class="exact" tabindex="0">warm</pre>' in page
     assert '<span class="hint">no result</span>' in draw(call)
     assert "<summary>Result of a tool (failed)</summary>" in draw(result)
     broken = InvocationCanister(name="look", arguments="{")
-    assert '<pre class="exact">{</pre>' in draw(broken)
+    assert '<pre class="exact" tabindex="0">{</pre>' in draw(broken)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_markdown_has_the_markup_of_the_web_page() -> None:
     assert '<div class="markdown"><h3>a</h3>' in page
     assert (
         '<figure class="code"><figcaption><span>py</span></figcaption>'
-        "<pre><code>&lt;b&gt;\n</code></pre></figure>"
+        '<pre tabindex="0"><code>&lt;b&gt;\n</code></pre></figure>'
     ) in page
-    assert "<span>text</span></figcaption><pre><code>indented" in page
-    assert '<div class="table"><table>' in page
+    assert '<span>text</span></figcaption><pre tabindex="0"><code>indented' in page
+    assert '<div class="table" tabindex="0"><table>' in page
     assert '<td class="to-right">b</td>' in page
     assert "</table></div>" in page
 

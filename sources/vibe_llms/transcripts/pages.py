@@ -146,7 +146,7 @@ def _draw_said(canister: UserCanister | AssistantCanister, who: str, body: str) 
         return ""
     created = canister.created.astimezone()
     header = (
-        f'<header><span class="who">{_text(who)}</span>'
+        f'<header><h2 class="who">{_text(who)}</h2>'
         f'<time datetime="{created.isoformat()}">{created:%Y-%m-%d %H:%M}</time></header>\n'
     )
     return _draw_message(
@@ -178,10 +178,10 @@ def _join_texts(contents: Sequence[Content]) -> Iterator[Content]:
 def _draw_call(call: InvocationCanister, result: ResultCanister | None) -> str:
     state = "no result" if result is None else "failed" if result.failed else "done"
     kind = "tool failed" if state == "failed" else "tool"
-    body = f"<h4>Arguments</h4>{_draw_arguments(call.arguments)}"
+    body = f"<h3>Arguments</h3>{_draw_arguments(call.arguments)}"
     media = ""
     if result is not None:
-        body += f"<h4>Result</h4>{_draw_result(result)}"
+        body += f"<h3>Result</h3>{_draw_result(result)}"
         media = _draw_media(result.contents)
     return _draw_message(
         "invocation",
@@ -198,7 +198,7 @@ def _draw_arguments(arguments: str) -> str:
         return _draw_exact(arguments)
     if isinstance(tree, dict) and any(isinstance(v, str) and "\n" in v for v in tree.values()):
         return "".join(
-            f"<h4>{_text(name)}</h4>"
+            f"<h3>{_text(name)}</h3>"
             + _draw_exact(value if isinstance(value, str) else _dump(value))
             for name, value in tree.items()
         )
@@ -253,7 +253,7 @@ def _draw_content(content: Content, parser: MarkdownIt | None = None) -> str:
 
 
 def _draw_exact(text: str) -> str:
-    return f'<pre class="exact">{_text(text)}</pre>'
+    return f'<pre class="exact" tabindex="0">{_text(text)}</pre>'
 
 
 def _fold(role: str, summary: str, canister: Canister) -> str:
@@ -292,7 +292,7 @@ def _access_parser() -> MarkdownIt:
     parser.add_render_rule("image", _draw_image)
     parser.add_render_rule("fence", _draw_code)
     parser.add_render_rule("code_block", _draw_code)
-    parser.add_render_rule("table_open", lambda *_: '<div class="table"><table>\n')
+    parser.add_render_rule("table_open", lambda *_: '<div class="table" tabindex="0"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return parser
 
@@ -322,5 +322,5 @@ def _draw_code(_: object, tokens: Sequence[Token], place: int, *_more: object) -
     language = escape((token.info.split() or ["text"])[0])
     return (
         f'<figure class="code"><figcaption><span>{language}</span></figcaption>'
-        f"<pre><code>{escape(token.content)}</code></pre></figure>\n"
+        f'<pre tabindex="0"><code>{escape(token.content)}</code></pre></figure>\n'
     )
