@@ -43,6 +43,13 @@ def test_a_picture_is_attached_shown_and_sent(page: Page, tmp_path: Path) -> Non
     expect(image).to_be_visible()
     assert image.evaluate("(one) => one.naturalWidth") > 0
     expect(page.locator(".attachments")).to_have_count(0)
+    # An edited message keeps its files.
+    expect(page.locator(".message.assistant")).to_have_count(1)
+    page.get_by_role("button", name="Edit and send as a branch").click()
+    expect(page.locator(".attachments li")).to_have_count(1)
+    ask(page, "Describe it.")
+    expect(page.locator(".message.user .said")).to_contain_text("Describe it.")
+    expect(image).to_be_visible()
 
 
 def test_files_are_pasted_and_dropped(page: Page) -> None:

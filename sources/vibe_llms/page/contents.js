@@ -52,6 +52,19 @@ export async function loadTexts({ contents = [] }) {
   return (await Promise.all(texts)).join("");
 }
 
+/**
+ * Return the files of a message as attachments of another one.
+ *
+ * @param {StoredContent[]} [contents]
+ * @returns {import("./drafts.js").Attachment[]}
+ */
+export function listFiles(contents = []) {
+  return contents
+    .filter(({ kind, data }) => kind !== "text" && data?.by === "hash")
+    .map(({ kind, data, name = "", mimetype: type = "" }) =>
+      ({ id: data.hash, name: name || kind, size: data.size, type }));
+}
+
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"]);
 
 /** Return true if a browser shows data of this type without running any of it.

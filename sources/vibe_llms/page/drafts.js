@@ -12,13 +12,14 @@ import { load, save } from "./stored.js";
  * @property {string[]} collections Collections of documents that the model may search.
  * @property {Pending | null} pending A request that was sent and not acknowledged.
  * @property {{ at: string } | null} edit The message after which an edited one begins a branch.
- * @property {string} aside What was typed before an earlier message was edited.
+ * @property {{ text: string, files: Attachment[] } | null} aside What was in the box before an
+ *   earlier message was edited.
  */
 
 /** @typedef {{ key: string, path: string, body: any }} Pending */
 
 /** @type {Draft} */
-const EMPTY = { text: "", files: [], collections: [], pending: null, edit: null, aside: "" };
+const EMPTY = { text: "", files: [], collections: [], pending: null, edit: null, aside: null };
 
 /** Return the draft of a conversation; `new` is the one that begins a conversation.
  *

@@ -2,7 +2,7 @@
 
 import { path, request } from "../api.js";
 import { tellError } from "../announcements.js";
-import { loadTexts } from "../contents.js";
+import { listFiles, loadTexts } from "../contents.js";
 import { produceKey } from "../drafts.js";
 import { familyOf } from "../forks/current.js";
 import { address, go } from "../router.js";
@@ -24,7 +24,8 @@ export function produceActions(history, outbox, model, show) {
     async edit(message) {
       try {
         const text = await loadTexts(message);
-        outbox.replace(text, { at: await findBefore(history, message) });
+        const at = await findBefore(history, message);
+        outbox.replace({ text, files: listFiles(message.contents) }, { at });
         document.querySelector("textarea")?.focus();
       } catch (error) {
         tellError(error);

@@ -88,7 +88,7 @@ export function ConversationPage({ identity, message = "" }) {
     <${ConversationHeader} identity=${identity} history=${history} />
     ${history
       ? html`<${MessageList} history=${history} actions=${actions} />`
-      : html`<${Welcome} choose=${(/** @type {string} */ text) => { outbox.replace(text, null); void send(); }} />`}
+      : html`<${Welcome} choose=${(/** @type {string} */ text) => { outbox.replace({ text }, null); void send(); }} />`}
     ${history?.error.value
       ? html`<p class="problem">${history.error.value}
           <button type="button" onClick=${() => history.refresh()}>${say("retry")}</button></p>`

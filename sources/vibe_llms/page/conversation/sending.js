@@ -8,6 +8,8 @@ import { signal } from "../vendor/ui.js";
 /** Status of a request whose key belongs to a request with another body. */
 const KEY_REUSED = 422;
 
+const NOTHING = { text: "", files: [] };
+
 /** @typedef {import("../drafts.js").Draft} Draft */
 /** @typedef {import("../drafts.js").Pending} Pending */
 
@@ -41,19 +43,19 @@ export class Outbox {
   }
 
   /**
-   * Put another text in the box, and what is there aside until that text is sent or given up.
+   * Put another message in the box, and what is there aside until that is sent or given up.
    *
-   * @param {string} text
-   * @param {{ at: string } | null} edit The message after which the text begins a branch.
+   * @param {{ text: string, files?: import("../drafts.js").Attachment[] }} message
+   * @param {{ at: string } | null} edit The message after which this one begins a branch.
    */
-  replace(text, edit) {
-    const { text: typed, aside } = this.draft.value;
-    this.change({ text, edit, aside: aside || typed });
+  replace({ text, files = [] }, edit) {
+    const { text: typed, files: attached, aside } = this.draft.value;
+    this.change({ text, files, edit, aside: aside ?? { text: typed, files: attached } });
   }
 
-  /** Put the text back that was in the box before. */
+  /** Put back what was in the box before. */
   giveUp() {
-    this.change({ text: this.draft.value.aside, edit: null, aside: "" });
+    this.change({ ...(this.draft.value.aside ?? NOTHING), edit: null, aside: null });
   }
 
   /**
@@ -139,7 +141,7 @@ export class Outbox {
     // What was typed while the message was on its way stays.
     const sent = pending.body.prompt;
     const rest = text.startsWith(sent) ? text.slice(sent.length) : text;
-    const next = rest || aside;
-    this.change({ text: next, files: [], collections: kept, pending: null, edit: null, aside: "" });
+    const next = (!rest && aside) || { text: rest, files: [] };
+    this.change({ ...next, collections: kept, pending: null, edit: null, aside: null });
   }
 }
