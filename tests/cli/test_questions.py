@@ -26,6 +26,7 @@ from vibe_llms.cli.tool_questions import TerminalApprover, TerminalElicitor, dra
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
+from vibe_llms.messages import hidden
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.messages.events import (
@@ -210,7 +211,8 @@ async def test_a_terminal_that_others_draw_on_would_be_seen(
 
 
 async def test_a_forged_frame_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "_OURS", {})
+    monkeypatch.setattr(terminal, "OURS", {})
+    monkeypatch.setattr(hidden, "OURS", {})
     with pytest.raises(AssertionError):
         await storm(40, 1, monkeypatch)
 

@@ -163,8 +163,7 @@ def test_the_page_is_opened_in_a_browser_that_is_logged_in(home: Path) -> None:
     )
     browser.write_text("\n".join(lines))
     browser.chmod(0o700)
-    options = ("--port", "0", "--quiet")
-    with serving(*options, command="web", BROWSER=f"{browser} %s") as server:
+    with serving("--port", "0", command="web", BROWSER=f"{browser} %s") as server:
         code = server.read_link()
         deadline = time.monotonic() + LONGEST_SECONDS
         while not opened.exists():
@@ -184,7 +183,7 @@ def test_the_page_is_opened_in_a_browser_that_is_logged_in(home: Path) -> None:
 
 def test_without_a_screen_the_link_is_only_printed(home: Path) -> None:
     none = {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
-    with serving("--port", "0", "--quiet", command="web", **none) as server:
+    with serving("--port", "0", command="web", **none) as server:
         assert server.log_in(server.read_link()) == "local"
         assert server.end() == (0, "", "")
 

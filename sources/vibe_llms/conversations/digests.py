@@ -21,6 +21,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import MediaContent
+from vibe_llms.providers.conversions import name_document, name_file
 
 GOAL = "Goal"
 INSTRUCTIONS = "Instructions that still hold"
@@ -231,12 +232,15 @@ def _survey_names(canister: Canister) -> Iterator[tuple[str, str]]:
             for value in _survey_texts(canister.parsed or {}):
                 if _is_name(value):
                     yield value, tool
-        case DocumentCanister(title=title, source=source) if title or source:
-            yield source or title, "document"
+        case DocumentCanister():
+            # Folders are private, as everywhere in requests.
+            title, source = name_document(canister)
+            if title or source:
+                yield source or title, "document"
         case UserCanister() | ResultCanister():
             for content in canister.contents:
-                if name := getattr(content, "name", ""):
-                    yield str(name), _name_place(canister.identity)
+                if name := name_file(content):
+                    yield name, _name_place(canister.identity)
 
 
 def _name_place(identity: str) -> str:

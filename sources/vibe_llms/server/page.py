@@ -28,10 +28,8 @@ _VERSION = b"{version}"
 _MODULES = b"{modules}"
 _FIRST_MODULE = PurePosixPath("main.js")
 _LINK = '<link rel="modulepreload" href="/page/{version}/%s" />'
-#: A static import of another module of the page.
-_IMPORT = re.compile(
-    rb"""^(?:import|export)\b(?:[\w\s{},*$]*\bfrom)?\s*"(\.[^"]+)";""", re.MULTILINE
-)
+#: The last or only line of a static import of another module of the page.
+_IMPORT = re.compile(rb"""^(?:import|export|})[^"\n]*"(\.[^"\n]+)";""", re.MULTILINE)
 #: Media types of the files that are served; files with other suffixes are not.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
