@@ -85,6 +85,23 @@ async def test_vectors_are_means_of_the_tokens_without_what_fills_up(
         assert math.isclose(math.hypot(*vector), 1, abs_tol=1e-6)
 
 
+def test_the_package_reports_nothing_and_stores_nothing_in_the_home_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "nobody"
+    home.mkdir()
+    # The number of the machine, which it would store, would be in `.cache/Microsoft`.
+    code = (
+        "import asyncio, tests.embedding.onnx.test_embedder as one, sys;"
+        "asyncio.run(one.embed(sys.argv[1], 'red tea'))"
+    )
+    kept = {name: text for name, text in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment = {**kept, "HOME": str(home), "VIBE_LLMS_HOME": str(tmp_path / "ours")}
+    environment.pop("XDG_CACHE_HOME", None)
+    subprocess.run([sys.executable, "-c", code, str(folder)], env=environment, check=True)
+    assert [*home.rglob("*")] == []
+
+
 async def test_vectors_have_length_1_before_they_are_checked(folder: Path) -> None:
     embedder = produce(folder)
     (vector,) = await embedder.bare.embed(["red tea"])

@@ -1,7 +1,8 @@
 """Text models loaded and run by the packages onnxruntime and tokenizers, without torch.
 
-Only this module imports them. onnxruntime prints warnings, and its threads busy-wait for more work;
-both are switched off.
+Only this module imports them. onnxruntime prints warnings, its threads busy-wait for more work, and
+it reports its use to Microsoft, with a number for the machine that it stores in the home folder.
+All of this is switched off.
 
 Source: onnxruntime 1.32.0, tokenizers 0.23.3.
 """
@@ -35,6 +36,8 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _SENTENCES = "sentence_embedding"
 _POOLINGS = ("mean", "cls")
 _FATAL = 4
+#: Read when onnxruntime is imported. Its function `disable_telemetry_events` comes too late.
+_NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 #: Pairs that a cross-encoder reads at once, and tokens of each.
 _PAIRS = 16
 _PAIR_TOKENS = 512
@@ -49,6 +52,7 @@ class TextModel:
         self._folder = folder
         self._packages = packages
         self.numpy = packages.load("numpy")
+        os.environ.setdefault(_NO_TELEMETRY, "1")
         runtime = packages.load("onnxruntime")
         state = packages.load("onnxruntime.capi.onnxruntime_pybind11_state")
         # Its errors have no common base.
