@@ -1,7 +1,7 @@
 // Dialogs that ask for a text or a confirmation.
 
 import { say } from "./say.js";
-import { html, signal, useEffect, useRef, useState } from "./vendor/ui.js";
+import { html, signal, useLayoutEffect, useRef, useState } from "./vendor/ui.js";
 
 /**
  * @typedef {object} Question
@@ -53,7 +53,8 @@ export function DialogHost() {
 function Dialog({ question }) {
   const place = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [text, setText] = useState(question.text ?? "");
-  useEffect(() => {
+  // At once: keys that are pressed now are for the dialog.
+  useLayoutEffect(() => {
     place.current?.showModal();
     place.current?.querySelector("input")?.select();
   }, []);

@@ -1,7 +1,7 @@
 // A button that opens a menu, for keyboard, mouse, and screen reader.
 
 import { Icon } from "./icons.js";
-import { html, useEffect, useRef, useState } from "./vendor/ui.js";
+import { html, useLayoutEffect, useRef, useState } from "./vendor/ui.js";
 
 /**
  * @typedef {object} MenuItem
@@ -19,7 +19,8 @@ export function Menu({ label, items, children }) {
   const [open, setOpen] = useState(false);
   const place = useRef(/** @type {HTMLElement | null} */ (null));
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
-  useEffect(() => {
+  // At once: keys that are pressed now are for the menu.
+  useLayoutEffect(() => {
     if (!open) return undefined;
     choices(place.current)[0]?.focus();
     const leave = (/** @type {Event} */ event) => {
