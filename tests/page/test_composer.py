@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.page.conftest import Site
 from tests.page.test_conversation import ask
@@ -179,3 +179,66 @@ def test_what_was_typed_returns_after_an_earlier_message_was_edited(page: Page) 
     assert page.url != address
     page.goto(address)
     expect(box).to_have_value("Half a thought")
+
+
+def test_what_was_added_to_a_reply_that_was_stopped_goes_back_into_the_box(page: Page) -> None:
+    ask(page, "Tell me a story.")
+    expect(page.locator(".message.live")).to_contain_text("There was once")
+    ask(page, "In French, please.")
+    expect(page.get_by_text("Waits for the next request: In French")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    unsent = page.get_by_text("Not sent before the reply ended: In French, please.")
+    expect(unsent).to_be_visible()
+    page.reload()
+    expect(unsent).to_be_visible()
+    box = page.get_by_label("Message", exact=True)
+    box.fill("And briefly.")
+    page.get_by_role("button", name="Take back").press("Enter")
+    expect(box).to_have_value("And briefly.\n\nIn French, please.")
+    expect(unsent).to_be_hidden()
+
+
+def test_a_message_whose_answer_was_lost_is_not_sent_twice_after_its_run_ended(
+    page: Page, site: Site
+) -> None:
+    ask(page, "Tell me a story.")
+    expect(page.locator(".message.live")).to_contain_text("There was once")
+
+    def lose(route: Route) -> None:
+        assert route.fetch().ok
+        route.abort()
+
+    page.route("**/steer", lose, times=1)
+    ask(page, "In French, please.")
+    expect(page.get_by_role("alert")).to_contain_text("Not sent")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("The reply was stopped.")).to_be_visible()
+    box = page.get_by_label("Message", exact=True)
+    box.press("Enter")
+    expect(box).to_have_value("")
+    expect(page.get_by_text("Not sent before the reply ended")).to_have_count(1)
+    assert len(site.call("GET", "/api/runs")["runs"]) == 1
+
+
+def test_another_tab_that_sends_the_same_message_removes_nothing_that_was_typed_since(
+    page: Page,
+) -> None:
+    other = page.context.new_page()
+    other.goto(page.url)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    other.route("**/api/runs", hold, times=1)
+    ask(other, "Hello")
+    other.wait_for_timeout(100)
+    # The first tab is opened again meanwhile, and sends what is not acknowledged.
+    page.reload()
+    expect(page.locator(".message.assistant")).to_have_count(1)
+    page.goto(page.url.split("#")[0] + "#/")
+    page.get_by_label("Message", exact=True).fill("Another thought")
+    held[0].continue_()
+    expect(other.locator(".message.assistant")).to_have_count(1)
+    page.reload()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Another thought")

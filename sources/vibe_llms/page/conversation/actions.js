@@ -20,6 +20,16 @@ import { say } from "../say.js";
  * @returns {import("./message.js").MessageActions}
  */
 export function produceActions(history, outbox, model, show) {
+  const begin = async (/** @type {any} */ order) => {
+    const json = { conversation: history.identity, ...order };
+    if (model.value) json.model = model.value;
+    try {
+      const headers = { "Idempotency-Key": produceKey() };
+      show(await request("POST", "/api/runs", { json, headers }));
+    } catch (error) {
+      tellError(error);
+    }
+  };
   return {
     async edit(message) {
       try {
@@ -37,30 +47,11 @@ export function produceActions(history, outbox, model, show) {
       const asked = before.findLast((one) => one.role === "user" && !one.steered);
       if (!asked) return;
       const { collections } = outbox.draft.value;
-      /** @type {any} */
-      const json = {
-        conversation: history.identity, fork_at: asked.identity, supersede: true, collections,
-      };
-      if (model.value) json.model = model.value;
-      try {
-        const headers = { "Idempotency-Key": produceKey() };
-        show(await request("POST", "/api/runs", { json, headers }));
-      } catch (error) {
-        tellError(error);
-      }
+      await begin({ fork_at: asked.identity, supersede: true, collections });
     },
     async proceed(message) {
-      /** @type {any} */
-      const json = { conversation: history.identity };
       // A message of the user is answered; after a reply, the model has to be asked to go on.
-      if (message.role !== "user") json.prompt = say("message.continuePrompt");
-      if (model.value) json.model = model.value;
-      try {
-        const headers = { "Idempotency-Key": produceKey() };
-        show(await request("POST", "/api/runs", { json, headers }));
-      } catch (error) {
-        tellError(error);
-      }
+      await begin(message.role === "user" ? {} : { prompt: say("message.continuePrompt") });
     },
     async fork(message) {
       try {

@@ -3,6 +3,7 @@
 import { tellError } from "../announcements.js";
 import { onChange } from "../events.js";
 import { branches, loadFamily, useFamilyChanges } from "../forks/current.js";
+import { lazy } from "../lazy.js";
 import { conversations, markSeen } from "../list/conversations.js";
 import { chosenModel, loadModels } from "../models.js";
 import { address, go } from "../router.js";
@@ -14,11 +15,10 @@ import { Composer } from "./composer.js";
 import { ConversationHeader } from "./header.js";
 import { ConversationHistory, isActive } from "./history.js";
 import { MessageList } from "./messages.js";
-import { Queued } from "./queued.js";
 import { Outbox } from "./sending.js";
 import { Welcome } from "./welcome.js";
 
-/** @typedef {import("./history.js").StoredMessage} StoredMessage */
+const Queued = lazy(async () => (await import("./queued.js")).Queued);
 
 /** @param {{ identity: string, message?: string }} props An empty identity is a new conversation. */
 export function ConversationPage({ identity, message = "" }) {
@@ -77,7 +77,7 @@ export function ConversationPage({ identity, message = "" }) {
     }
     const wanted = model.value || (identity ? "" : chosenModel.value);
     const begun = await outbox.send(wanted);
-    if (begun) show(begun);
+    if (begun?.conversation) show(begun);
   };
   const actions = useMemo(
     () => history && produceActions(history, outbox, model, show), [history, outbox],
@@ -93,7 +93,7 @@ export function ConversationPage({ identity, message = "" }) {
       ? html`<p class="problem">${history.error.value}
           <button type="button" onClick=${() => history.refresh()}>${say("retry")}</button></p>`
       : null}
-    ${history ? html`<${Queued} history=${history} />` : null}
+    ${history && run?.queued?.length ? html`<${Queued} history=${history} outbox=${outbox} />` : null}
     <${Composer} outbox=${outbox} running=${running} editing=${edit !== null}
       model=${model.value || history?.head.value?.model || ""}
       messages=${history?.messages.value ?? []}

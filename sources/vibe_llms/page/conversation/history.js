@@ -39,6 +39,7 @@ import { LiveMessage } from "./live.js";
  * @property {string} model
  * @property {string} created
  * @property {string} error
+ * @property {string} updated
  * @property {any[]} [approvals]
  * @property {any[]} [questions]
  * @property {{ id: string, text: string }[]} [queued]
@@ -79,15 +80,17 @@ export class ConversationHistory {
     // A conversation that has just begun is stored by its run.
     await this.findRun().catch((error) => this.#fail(error));
     await this.refresh();
-    if (!this.run.value && this.messages.value.at(-1)?.role === "user") {
-      await this.#findFailure().catch((error) => this.#fail(error));
-    }
+    if (!this.run.value) await this.#showEnd().catch((error) => this.#fail(error));
   }
 
-  /** Show why the last message has no reply, if its run ended before the page followed it. */
-  async #findFailure() {
-    const failed = await this.#findRun("failed");
-    if (failed && !this.run.value) this.run.value = failed;
+  /** Show how the last run ended, if it was not completed and the last messages are its own. */
+  async #showEnd() {
+    const last = await this.#findRun({});
+    const said = new Date(this.messages.value.at(-1)?.created ?? 0);
+    if (!last || last.status === "completed" || new Date(last.updated) < said) return;
+    if (this.run.value) return;
+    this.run.value = last;
+    await this.refreshRun();
   }
 
   /** Stop to follow the run, which goes on. */
@@ -146,7 +149,7 @@ export class ConversationHistory {
   /** Follow the run of the conversation that has not ended. */
   async findRun() {
     for (const status of ACTIVE) {
-      const found = await this.#findRun(status);
+      const found = await this.#findRun({ status });
       if (found) {
         this.watch(found);
         return;
@@ -155,11 +158,11 @@ export class ConversationHistory {
   }
 
   /**
-   * @param {string} status
-   * @returns {Promise<Run | undefined>} The newest run of the conversation with this status.
+   * @param {{ status?: string }} query
+   * @returns {Promise<Run | undefined>} The newest run of the conversation.
    */
-  async #findRun(status) {
-    const { runs } = await get("/api/runs", { status, limit: 100 });
+  async #findRun(query) {
+    const { runs } = await get("/api/runs", { ...query, limit: 100 });
     return runs.find((/** @type {Run} */ one) => one.conversation === this.identity);
   }
 
@@ -264,6 +267,8 @@ export class ConversationHistory {
       this.live.value = [];
     });
     speak(say(event.status === "completed" ? "status.finished" : "status.failed"));
+    // Messages that were added too late are not sent.
+    if (event.status !== "completed") await this.refreshRun();
   }
 
   /** @param {string} identity */

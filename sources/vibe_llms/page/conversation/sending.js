@@ -3,6 +3,7 @@
 import { ApiError, path, request } from "../api.js";
 import { loadDraft, produceKey, saveDraft } from "../drafts.js";
 import { say } from "../say.js";
+import { storageFails } from "../stored.js";
 import { signal } from "../vendor/ui.js";
 
 /** Status of a request whose key belongs to a request with another body. */
@@ -53,6 +54,14 @@ export class Outbox {
     this.change({ text, files, edit, aside: aside ?? { text: typed, files: attached } });
   }
 
+  /** Add a text to the end of the box.
+   *
+   * @param {string} text
+   */
+  append(text) {
+    this.change({ text: [this.draft.value.text, text].filter(Boolean).join("\n\n") });
+  }
+
   /** Put back what was in the box before. */
   giveUp() {
     this.change({ ...(this.draft.value.aside ?? NOTHING), edit: null, aside: null });
@@ -71,7 +80,7 @@ export class Outbox {
     if (model) body.model = model;
     if (this.conversation !== "new") body.conversation = this.conversation;
     if (edit) Object.assign(body, { fork_at: edit.at, supersede: true });
-    return this.#post({ key: this.#key(), path: "/api/runs", body });
+    return this.#deliver("/api/runs", body);
   }
 
   /**
@@ -82,7 +91,7 @@ export class Outbox {
   steer(run) {
     const { text, files } = this.draft.value;
     const body = { prompt: text, files: files.map((one) => one.id) };
-    return this.#post({ key: this.#key(), path: path`/api/runs/${run}/steer`, body });
+    return this.#deliver(path`/api/runs/${run}/steer`, body);
   }
 
   /** Send again what was sent before the page was closed, if the server has not acknowledged it. */
@@ -91,9 +100,20 @@ export class Outbox {
     return pending ? this.#post(pending) : null;
   }
 
-  /** Return the key of a request that may have arrived, so that it is not accepted twice. */
-  #key() {
-    return this.draft.value.pending?.key ?? produceKey();
+  /**
+   * Send the draft, with the key of an earlier attempt, so that it is not accepted twice.
+   *
+   * @param {string} path
+   * @param {any} body
+   */
+  async #deliver(path, body) {
+    const { pending } = this.draft.value;
+    if (pending && pending.path !== path) {
+      // The run may have taken it before it ended; its key is not known elsewhere.
+      const reply = await this.#post(pending);
+      if (reply || this.draft.value.pending) return reply;
+    }
+    return this.#post({ key: this.draft.value.pending?.key ?? produceKey(), path, body });
   }
 
   /** @param {Pending} pending */
@@ -133,7 +153,10 @@ export class Outbox {
    * @param {{ conversation?: string }} reply
    */
   #acknowledge(pending, { conversation = this.conversation }) {
+    // Another tab may have sent it too, and the user may have typed there since.
+    if (!storageFails.value) this.draft.value = loadDraft(this.conversation);
     const { text, collections, aside } = this.draft.value;
+    if (this.draft.value.pending?.key !== pending.key) return;
     if (conversation !== this.conversation && collections.length) {
       saveDraft(conversation, { ...loadDraft(conversation), collections });
     }

@@ -158,6 +158,7 @@ export const ENGLISH = {
   "composer.controlEnter": "Ctrl-Enter sends",
   "composer.editing": "You are editing an earlier message. Sending begins a branch.",
   "composer.queued": "Waits for the next request: {text}",
+  "composer.unsent": "Not sent before the reply ended: {text}",
   "composer.takeBack": "Take back",
   "composer.noImages": "{model} cannot see images; it would not get those of this conversation.",
   "composer.noAudio": "{model} cannot hear; it would not get the audio of this conversation.",
