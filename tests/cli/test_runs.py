@@ -113,9 +113,8 @@ def bank(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         "[runs]\nlease-seconds = 1\n[stream]\nretries = 0\n"
     )
     yield Bank(folder)
-    for status in ("queued", "running", "waiting"):
-        for left in invoke("runs", "list", "--status", status, "--json").json:
-            invoke("runs", "cancel", left["id"])
+    for left in invoke("runs", "list", "--status", "unfinished", "--json").json:
+        invoke("runs", "cancel", left["id"])
 
 
 def test_a_detached_turn_is_worked_on_in_the_background(bank: Bank, home: Path) -> None:

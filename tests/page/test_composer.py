@@ -14,6 +14,7 @@ from tests.pictures import make_png
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.main
 def test_a_message_is_added_to_a_running_reply_and_can_be_taken_back(
     page: Page, site: Site
 ) -> None:
@@ -29,6 +30,7 @@ def test_a_message_is_added_to_a_running_reply_and_can_be_taken_back(
     assert page.locator(".message.user").count() == 1
 
 
+@pytest.mark.main
 def test_a_picture_is_attached_shown_and_sent(page: Page, tmp_path: Path) -> None:
     picture = tmp_path / "boat.png"
     picture.write_bytes(make_png())
@@ -90,6 +92,7 @@ def test_an_upload_that_is_refused_is_told(site: Site, page: Page) -> None:
     expect(page.locator(".attachments")).to_have_count(0)
 
 
+@pytest.mark.main
 def test_the_model_is_switched_at_the_input_and_the_change_is_shown(page: Page, site: Site) -> None:
     ask(page, "Hello")
     expect(page.locator(".message.assistant")).to_have_count(1)
@@ -110,6 +113,7 @@ def test_a_model_that_is_not_there_keeps_the_text(page: Page, site: Site) -> Non
     expect(page.locator(".message.assistant")).to_have_count(1)
 
 
+@pytest.mark.main
 def test_what_fills_the_context_window_is_shown(page: Page, site: Site) -> None:
     ask(page, "Hello")
     page.get_by_role("button", name="Context window").click()
@@ -120,6 +124,7 @@ def test_what_fills_the_context_window_is_shown(page: Page, site: Site) -> None:
     expect(panel).to_be_hidden()
 
 
+@pytest.mark.main
 def test_a_stopped_reply_is_continued(page: Page, site: Site) -> None:
     page.get_by_label("Model or agent").select_option("scripted/slow")
     ask(page, "Slow, please")

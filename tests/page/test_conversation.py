@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.page.conftest import Site
 
@@ -18,6 +19,7 @@ def ask(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+@pytest.mark.main
 def test_a_new_user_asks_closes_the_tab_and_finds_the_answer_whole(
     page: Page, open_page: Callable[..., Page], site: Site
 ) -> None:
@@ -49,6 +51,7 @@ def test_a_reply_continues_after_the_server_was_killed_and_started_again(
     expect(page.get_by_label("Message", exact=True)).to_have_value("Typed while it was gone")
 
 
+@pytest.mark.main
 def test_what_is_typed_survives_a_reload_and_a_failed_request(page: Page, site: Site) -> None:
     box = page.get_by_label("Message", exact=True)
     box.fill("An unfinished thought")
@@ -63,3 +66,27 @@ def test_what_is_typed_survives_a_reload_and_a_failed_request(page: Page, site: 
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".message.user")).to_contain_text("An unfinished thought")
     expect(box).to_have_value("")
+
+
+def test_a_conversation_that_is_stored_late_is_shown(
+    page: Page, open_page: Callable[..., Page], site: Site
+) -> None:
+    """Its run stores it, and the page may ask for the messages and the run before that."""
+    missing = {"messages": 1, "runs": 2}
+
+    def answer_early(route: Route) -> None:
+        what = "runs" if "/api/runs" in route.request.url else "messages"
+        missing[what] -= 1
+        if missing[what] < 0:
+            route.fallback()
+        elif what == "runs":
+            route.fulfill(json={"runs": [], "has_more": False})
+        else:
+            route.fulfill(status=404, json={"error": {"message": "gone"}})
+
+    run = site.call("POST", "/api/runs", {"prompt": "Slow, please", "model": "scripted/slow"})
+    page.route(re.compile(r"/api/runs\?.*conversation=|/messages\?"), answer_early)
+    page.evaluate("(hash) => { location.hash = hash; }", f"#/c/{run['conversation']}")
+    expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()
+    site.finish(run)
+    expect(page.locator(".message.assistant").last).to_contain_text("One two three four.")

@@ -30,6 +30,7 @@ def upload(site: Site, collection: str, name: str, data: bytes) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.main
 def test_documents_are_chosen_by_keyboard_and_found(page: Page, site: Site, tmp_path: Path) -> None:
     (tmp_path / "keeper.txt").write_bytes(_KEEPER)
     # Choosers are reported only from some time after the first listener was added.

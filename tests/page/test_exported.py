@@ -51,7 +51,7 @@ def save_export(site: Site, conversation: str, file: Path) -> None:
         file.write_bytes(reply.read())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.main), "dark"])
 def test_an_export_looks_like_the_page(
     site: Site, open_page: Callable[..., Page], tmp_path: Path, scheme: str
 ) -> None:

@@ -66,6 +66,7 @@ def open_conversation(page: Page, site: Site, identity: str) -> None:
     expect(page.locator(".message").first).to_be_visible()
 
 
+@pytest.mark.main
 def test_an_edited_message_shows_both_versions_and_the_list_shows_one(
     page: Page, site: Site
 ) -> None:
@@ -213,6 +214,7 @@ def test_going_to_a_branch_opens_its_newest_version(page: Page, site: Site) -> N
     expect(inner).to_contain_text("Trois")
 
 
+@pytest.mark.main
 def test_the_tree_shows_the_family_and_opens_a_branch_by_keyboard(page: Page, site: Site) -> None:
     first = begin(site, "One", "Two")
     at = read(site, first)[1]["identity"]
@@ -247,6 +249,7 @@ def test_the_tree_shows_the_family_and_opens_a_branch_by_keyboard(page: Page, si
     expect(page.locator(".message.user").last).to_contain_text("Deux")
 
 
+@pytest.mark.main
 def test_two_branches_are_side_by_side_with_the_shared_part_folded(page: Page, site: Site) -> None:
     first = begin(site, "One", "Two")
     at = read(site, first)[1]["identity"]

@@ -24,6 +24,7 @@ def choose(page: Page, title: str, label: str) -> None:
     page.get_by_role("menuitem", name=label, exact=True).click()
 
 
+@pytest.mark.main
 def test_a_conversation_of_another_program_appears_and_is_unread(page: Page, site: Site) -> None:
     expect(page.get_by_text("No conversations yet.")).to_be_visible()
     site.say("Hello from a terminal")
@@ -36,6 +37,7 @@ def test_a_conversation_of_another_program_appears_and_is_unread(page: Page, sit
     expect(found.get_by_label("New messages")).to_be_hidden()
 
 
+@pytest.mark.main
 def test_rename_and_tag_by_mouse(page: Page, site: Site) -> None:
     site.say("Hello")
     choose(page, "Hello", "Rename")
@@ -54,6 +56,7 @@ def test_rename_and_tag_by_mouse(page: Page, site: Site) -> None:
     expect(row(page, "Untagged")).to_be_visible()
 
 
+@pytest.mark.main
 def test_rename_and_delete_by_keyboard(page: Page, site: Site) -> None:
     conversation = site.say("Hello")
     link = row(page, "Hello").get_by_role("link")
@@ -97,6 +100,7 @@ def test_the_arrow_keys_move_between_conversations(page: Page, site: Site) -> No
     expect(page.get_by_role("heading", level=1)).to_have_text("First")
 
 
+@pytest.mark.main
 def test_search_shows_each_hit_and_opens_it(page: Page, site: Site) -> None:
     site.say("The violin is in the attic")
     site.say("Nothing about it")

@@ -14,6 +14,7 @@ from vibe_llms.server.page import load_page
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.main
 def test_each_file_is_requested_once_and_no_other_is_needed(
     site: Site, open_page: Callable[..., Page]
 ) -> None:

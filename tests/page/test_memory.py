@@ -38,6 +38,7 @@ def survey(site: Site) -> list[str]:
     return [one["content"] for one in site.call("GET", "/api/memory")["entries"]]
 
 
+@pytest.mark.main
 def test_an_entry_is_added_and_edited_by_keyboard(memory: Site, page: Page) -> None:
     page.get_by_role("link", name="Memory").focus()
     page.keyboard.press("Enter")

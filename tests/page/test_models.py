@@ -52,6 +52,7 @@ def find(page: Page, name: str) -> Locator:
     return page.locator(".choices > li").filter(has_text=re.compile(rf"^\s*{name}"))
 
 
+@pytest.mark.main
 def test_abilities_and_prices_are_shown(models: Site, page: Page) -> None:
     page.get_by_role("link", name="Agents and models").click()
     expect(page.get_by_role("heading", name="Agents and models")).to_be_visible()
@@ -90,6 +91,7 @@ def test_a_model_is_chosen_by_keyboard_for_new_conversations(models: Site, page:
     expect(page.get_by_label("Model or agent")).to_contain_text("Default: poet")
 
 
+@pytest.mark.main
 def test_budgets_show_what_is_left(models: Site, page: Page) -> None:
     page.goto(f"{models.url}/#/models")
     budget = page.get_by_role("region", name="Budgets")

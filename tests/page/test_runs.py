@@ -39,6 +39,7 @@ def row(page: Page, text: str) -> Locator:
     return page.locator(".runs > li").filter(has_text=text)
 
 
+@pytest.mark.main
 def test_runs_are_listed_with_their_state_and_their_error(runs: Site, page: Page) -> None:
     runs.say("A quick one")
     runs.say("One that fails", "scripted/fails")
@@ -80,6 +81,7 @@ def test_a_run_is_cancelled(runs: Site, page: Page, by_keyboard: bool) -> None:
     assert runs.call("GET", f"/api/runs/{run}")["status"] == "cancelled"
 
 
+@pytest.mark.main
 def test_a_run_is_followed_from_another_device(
     runs: Site, page: Page, open_page: Callable[..., Page]
 ) -> None:

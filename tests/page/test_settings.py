@@ -10,6 +10,7 @@ from tests.page.conftest import Site
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.main
 def test_settings_are_kept_by_the_browser(site: Site, page: Page) -> None:
     page.get_by_role("link", name="Settings").press("Enter")
     page.get_by_label("Dark").press(" ")

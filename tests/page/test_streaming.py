@@ -125,6 +125,7 @@ def check_counts(page: Page) -> None:
     assert counts["blocks"] <= 8 * blocks + counts["calls"], (counts, blocks)
 
 
+@pytest.mark.main
 def test_a_reply_in_15_000_deltas_is_parsed_once(writer: Page) -> None:
     ask(writer, "many")
     expect(writer.locator(".message.assistant")).to_contain_text("Part 100")

@@ -67,6 +67,7 @@ def test_shift_enter_begins_a_line(page: Page) -> None:
     expect(box).to_have_value("One\ntwo")
 
 
+@pytest.mark.main
 def test_a_page_that_goes_offline_keeps_what_is_typed_and_sends_it_later(page: Page) -> None:
     box = page.get_by_label("Message", exact=True)
     page.context.set_offline(True)

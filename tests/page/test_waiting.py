@@ -137,6 +137,7 @@ def spoken(page: Page) -> Locator:
     return page.locator("p.outside[role=status]")
 
 
+@pytest.mark.main
 def test_a_call_is_shown_whole_and_allowed_by_mouse(bank: Site, page: Page) -> None:
     begin(bank, page, "clerk")
     one = card(page)
@@ -190,6 +191,7 @@ def test_a_click_on_a_card_that_has_just_come_decides_nothing(bank: Site, page: 
     assert transfers(bank) == []
 
 
+@pytest.mark.main
 def test_all_that_waits_is_decided_in_one_list_by_keyboard(bank: Site, page: Page) -> None:
     for agent in ("pair", "asker"):
         bank.call("POST", "/api/runs", {"prompt": f"Ask {agent}.", "model": agent})

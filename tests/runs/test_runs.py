@@ -71,7 +71,7 @@ async def test_another_process_finds_what_the_run_added(rig: Rig) -> None:
     assert (await found.result()).text == TEXT
     (record,) = await other.survey_runs()
     assert (record.identity, record.conversation) == (run.identity, run.record.conversation)
-    assert await other.survey_runs(status=RunStatus.FAILED) == []
+    assert await other.survey_runs(statuses=[RunStatus.FAILED]) == []
     with pytest.raises(RunNotFound):
         await other.access_run("0000")
 

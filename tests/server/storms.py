@@ -188,7 +188,7 @@ class Storm:
         """Decide for the user `local` as the command does, while no server runs."""
         async with open_session(configuration=self.configuration) as session:
             session.access_runs().worker.pause()
-            for record in await session.survey_runs(status=RunStatus.WAITING):
+            for record in await session.survey_runs(statuses=(RunStatus.WAITING,)):
                 run = await session.access_run(record.identity)
                 for one in await run.survey_approvals():
                     if one.allowed is None:

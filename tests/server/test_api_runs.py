@@ -83,6 +83,11 @@ async def read_events(served: Served, run: str, **headers: str) -> list[tuple[in
     return events
 
 
+async def list_runs(http: httpx2.AsyncClient, query: str) -> list[str]:
+    """Return the ids of the runs that a query finds."""
+    return [one["id"] for one in (await http.get(f"/api/runs?{query}")).json()["runs"]]
+
+
 async def wait_for(http: httpx2.AsyncClient, run: str, status: str) -> None:
     """Wait until a run has a status."""
     async with asyncio.timeout(30):
@@ -187,14 +192,16 @@ async def test_a_response_that_waits_goes_on_once_it_is_decided(
         events = await read_events(served, run)
         assert events[-1][1]["event"] == "ended"
         response = (await http.get(f"/v1/responses/resp_{run}")).json()
-        ((found),) = (await http.get("/api/runs?status=completed")).json()["runs"]
+        found = await list_runs(http, "status=completed")
+        assert found == await list_runs(http, f"conversation={shown['conversation']}") == [run]
+        for query in ("status=unfinished", "conversation=other"):
+            assert await list_runs(http, query) == []
     assert response["status"] == "completed"
     stage, message = response["output"]
     assert stage["type"] == "x:tool_call"
     assert stage["status"] == ("completed" if allowed else "failed")
     assert ("Not today." in stage["output"]) is not allowed
     assert message["content"][0]["text"] == "That is settled."
-    assert found["id"] == run
     for place, (cursor, _) in enumerate(events):
         rest = await read_events(served, run, **{"last-event-id": str(cursor)})
         assert rest == events[place + 1 :]

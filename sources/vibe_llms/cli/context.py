@@ -12,7 +12,7 @@ _BAR, _SHORTEST = 60, 5
 
 
 def draw_context(use: ContextUse, columns: int) -> str:
-    """Return a summary, and one bar for each part of the window; none if there is no room."""
+    """Return a summary, and a bar for each part of the window if the terminal is wide enough."""
     about = "about " if use.estimated else ""
     assumed = "" if use.known else ", an assumed window: set context-tokens in the model's row"
     share = f"{use.tokens / use.window:.0%}"

@@ -51,7 +51,7 @@ from vibe_llms.runs.descriptions import (
     view_run,
 )
 from vibe_llms.runs.events import AnswerRequested, ApprovalRequested
-from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunRecord, RunStatus
+from vibe_llms.runs.interfaces import UNFINISHED, CallApproval, RunQuestion, RunRecord, RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.session.core import Session
 
@@ -93,8 +93,8 @@ def runs() -> None:
 @runs.command("list")
 @click.option(
     "--status",
-    type=click.Choice([one.value for one in RunStatus]),
-    help="List only runs of this status.",
+    type=click.Choice([*(one.value for one in RunStatus), "unfinished"]),
+    help="List only runs of this status, or all that have not ended.",
 )
 @click.option(
     "--limit",
@@ -108,8 +108,10 @@ def runs() -> None:
 @with_session
 async def list_runs(session: Session, status: str | None, limit: int, as_json: bool) -> None:
     """List runs, newest first."""
-    wanted = None if status is None else RunStatus(status)
-    found = await session.survey_runs(status=wanted, limit=limit or None)
+    statuses: Sequence[RunStatus] = ()
+    if status is not None:
+        statuses = UNFINISHED if status == "unfinished" else (RunStatus(status),)
+    found = await session.survey_runs(statuses=statuses, limit=limit or None)
     if as_json:
         write_json(_encode([RunDescription.of(one) for one in found]))
         return

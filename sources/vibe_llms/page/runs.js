@@ -6,8 +6,6 @@ import { computed, signal } from "./vendor/ui.js";
 
 /** @typedef {import("./conversation/history.js").Run} Run */
 
-const STATUSES = ["running", "waiting", "queued"];
-
 /** @type {import("./vendor/ui.js").Signal<Run[]>} */
 export const activeRuns = signal(/** @type {Run[]} */ ([]));
 
@@ -18,10 +16,7 @@ export const activeConversations = computed(
 
 /** Load the runs that have not ended. */
 export async function loadRuns() {
-  const pages = await Promise.all(
-    STATUSES.map((status) => get("/api/runs", { status, limit: 200 })),
-  );
-  activeRuns.value = pages.flatMap((page) => page.runs);
+  activeRuns.value = (await get("/api/runs", { status: "unfinished", limit: 500 })).runs;
 }
 
 let timer = 0;

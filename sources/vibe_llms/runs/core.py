@@ -48,6 +48,7 @@ from vibe_llms.messages.controls import Controls
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.interfaces import (
+    UNFINISHED,
     DeclaredTool,
     Outline,
     Recipe,
@@ -268,13 +269,20 @@ class Runs:
         return self._produce_run(await self.store.access(self.user, run))
 
     async def survey(
-        self, *, status: RunStatus | None = None, after: str = "", limit: int | None = None
+        self,
+        *,
+        statuses: Collection[RunStatus] = (),
+        conversation: str = "",
+        after: str = "",
+        limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """Return runs, newest first; with `after`, only runs older than that one."""
+        """Return runs, newest first; see `RunStore.survey`."""
         # Listing must not create the store.
         if not self.exists():
             return ()
-        return await self.store.survey(self.user, status=status, after=after, limit=limit)
+        return await self.store.survey(
+            self.user, statuses=statuses, conversation=conversation, after=after, limit=limit
+        )
 
     def exists(self) -> bool:
         """Return True if any user has ever had a run."""
@@ -285,10 +293,8 @@ class Runs:
 
         A run that has not ended is cancelled first, and its followers see the end.
         """
-        for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
-            for record in await self.survey(status=status):
-                if record.conversation == conversation:
-                    await self._end(self._produce_run(record))
+        for record in await self.survey(statuses=UNFINISHED, conversation=conversation):
+            await self._end(self._produce_run(record))
         await self.store.remove(self.user, conversation)
 
     async def _end(self, run: Run) -> None:
@@ -478,7 +484,7 @@ async def cancel_runs(backend: Backend, user: str) -> int:
     if not store.exists():
         return 0
     try:
-        going = [one for one in await store.survey(user) if not one.status.ended]
+        going = await store.survey(user, statuses=UNFINISHED)
         for record in going:
             await store.cancel(user, record.identity, end_cancelled)
         return len(going)

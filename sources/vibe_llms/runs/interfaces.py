@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +41,10 @@ class RunStatus(StrEnum):
     def ended(self) -> bool:
         """True if the run has completed, failed, or been cancelled."""
         return self in (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
+
+
+#: The states of a run that has not ended.
+UNFINISHED: Final = tuple(one for one in RunStatus if not one.ended)
 
 
 class DeclaredTool(Struct, frozen=True, omit_defaults=True):
@@ -466,12 +470,14 @@ class RunStore(RunQueue, RunDecisions, Protocol):
         self,
         user: str,
         *,
-        status: RunStatus | None = None,
+        statuses: Collection[RunStatus] = (),
+        conversation: str = "",
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
         """Return the runs of a user, newest first; with `after`, only runs older than that one.
 
+        Without `statuses` or `conversation`, those of every status or conversation.
         Of their input, the records contain the model and the outline of the prompt; without an
         outline, they may contain all of it.
         """

@@ -159,14 +159,23 @@ class PostgresRunStore(PostgresSteering):
         self,
         user: str,
         *,
-        status: RunStatus | None = None,
+        statuses: Collection[RunStatus] = (),
+        conversation: str = "",
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
         """Return the runs of a user, newest first; see `RunStore.survey`."""
-        values = {"owner": user, "after": clean_text(after), "limit": limit}
-        # As a literal, because the index is partial: it has only runs that have not ended.
-        chosen = "true" if status is None else f"run.status = '{RunStatus(status)}'"
+        values = {
+            "owner": user,
+            "after": clean_text(after),
+            "conversation": clean_text(conversation),
+            "limit": limit,
+        }
+        # As literals, because an index is partial: it has only runs that have not ended.
+        names = ", ".join(f"'{RunStatus(one)}'" for one in statuses)
+        chosen = f"run.status in ({names})" if statuses else "true"
+        if conversation:
+            chosen += " and run.conversation = %(conversation)s"
         place = "select created, identity from vibe.runs where owner = %(owner)s and identity = "
         place += "%(after)s"
         if after and not await self._database.fetch(user, place, values):

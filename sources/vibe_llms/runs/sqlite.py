@@ -173,11 +173,14 @@ class SqliteRunStore(SqliteSteering):
         self,
         user: str,
         *,
-        status: RunStatus | None = None,
+        statuses: Collection[RunStatus] = (),
+        conversation: str = "",
         after: str = "",
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
         """Return the runs of a user, newest first; see `RunStore.survey`."""
+        chosen = f"status in ({', '.join('?' * len(statuses))})" if statuses else "true"
+        most = -1 if limit is None else limit
 
         def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
             place = "select created, identity from runs where user = ? and identity = ?"
@@ -185,10 +188,10 @@ class SqliteRunStore(SqliteSteering):
                 raise rules.not_found(after)
             rows = database.execute(
                 f"select {_STATUS}, recipe, prompt, state from runs "  # noqa: S608
-                "where user = ? and status like ? "
+                f"where user = ? and {chosen} and (? = '' or conversation = ?) "
                 f"and (? = '' or (created, identity) < ({place})) "
                 "order by created desc, identity desc limit ?",
-                (user, status or "%", after, user, after, -1 if limit is None else limit),
+                (user, *statuses, *[conversation] * 2, after, user, after, most),
             )
             return [*map(_read_record, rows)]
 

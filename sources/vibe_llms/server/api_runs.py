@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,7 +21,7 @@ from vibe_llms.invocation.questions import ElicitationAnswer
 from vibe_llms.messages.contents import Content
 from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescription, view_run
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
-from vibe_llms.runs.interfaces import RunRecord, RunStatus
+from vibe_llms.runs.interfaces import UNFINISHED, RunRecord, RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.server.api_conversations import produce_fork, reopen_conversation
 from vibe_llms.server.core import ServerCore
@@ -34,11 +34,16 @@ from vibe_llms.server.request_limits import check_characters
 from vibe_llms.server.schemas import read_schema
 from vibe_llms.server.spaces import UserSpace
 
+_Wanted: TypeAlias = Literal[
+    "queued", "running", "waiting", "completed", "failed", "cancelled", "unfinished"
+]
+
 
 class RunListQuery(PageQuery):
     """Filter and page of runs."""
 
-    status: RunStatus | None = None
+    status: _Wanted | None = None
+    conversation: Annotated[str, Meta(description="Only runs of this conversation.")] = ""
 
 
 class RunQuery(Struct):
@@ -125,12 +130,21 @@ async def list_runs(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> 
     try:
         # One more than the page, to know if there are more.
         found = await space.session.survey_runs(
-            status=query.status, after=query.after, limit=query.limit + 1
+            statuses=_find_statuses(query.status),
+            conversation=query.conversation,
+            after=query.after,
+            limit=query.limit + 1,
         )
     except RunNotFound:
         raise refuse_after(query) from None
     page = [_describe(one) for one in found[: query.limit]]
     await exchange.reply(msgspec.json.encode(RunList(page, len(found) > len(page))))
+
+
+def _find_statuses(wanted: _Wanted | None) -> Sequence[RunStatus]:
+    if wanted is None:
+        return ()
+    return UNFINISHED if wanted == "unfinished" else (RunStatus(wanted),)
 
 
 async def start_run(core: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:

@@ -78,16 +78,15 @@ async def list_waiting(_: ServerCore, exchange: HttpExchange, space: UserSpace) 
 
 async def _survey(space: UserSpace) -> Sequence[RunView]:
     """Return the runs that wait, and those whose calls may hold them with a question."""
-    views: dict[str, RunView] = {}
-    # In this order, a run that begins to wait meanwhile is found.
-    for status in (RunStatus.RUNNING, RunStatus.WAITING):
-        for record in await space.session.survey_runs(status=status, limit=_MOST_RUNS):
-            # It may end meanwhile, and be removed with its conversation.
-            with suppress(RunNotFound, ConversationNotFound):
-                run = await space.session.access_run(record.identity)
-                if status is RunStatus.WAITING or await run.survey_questions():
-                    views[run.identity] = await view_run(run)
-    return sorted(views.values(), key=lambda one: one.created, reverse=True)
+    views: list[RunView] = []
+    active = (RunStatus.RUNNING, RunStatus.WAITING)
+    for record in await space.session.survey_runs(statuses=active, limit=_MOST_RUNS):
+        # It may end meanwhile, and be removed with its conversation.
+        with suppress(RunNotFound, ConversationNotFound):
+            run = await space.session.access_run(record.identity)
+            if run.record.status is RunStatus.WAITING or await run.survey_questions():
+                views.append(await view_run(run))
+    return views
 
 
 async def _find_title(space: UserSpace, conversation: str) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from vibe_llms.base.exceptions import RunNotFound
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.runs.interfaces import RunRecord, RunStatus
+from vibe_llms.runs.interfaces import UNFINISHED, RunRecord, RunStatus
 from vibe_llms.session.core import Session
 from vibe_llms.storage.interfaces import ConversationVersions
 
@@ -137,9 +137,8 @@ class ChangeFeed:
         """Return the runs that have not ended, and the newest that have."""
         survey = self._session.survey_runs
         found: dict[str, _RunState] = {}
-        for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
-            for record in await survey(status=status, limit=_MOST_UNFINISHED):
-                found[record.identity] = _describe(record, await self._count_waiting(record))
+        for record in await survey(statuses=UNFINISHED, limit=_MOST_UNFINISHED):
+            found[record.identity] = _describe(record, await self._count_waiting(record))
         for record in await survey(limit=_MOST_ENDED):
             if record.status.ended:
                 found[record.identity] = _describe(record, 0)

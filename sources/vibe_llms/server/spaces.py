@@ -36,7 +36,7 @@ from vibe_llms.providers.spending import spend
 from vibe_llms.runs.accounts import BudgetStore
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
-from vibe_llms.runs.interfaces import RunRecord, RunStatus
+from vibe_llms.runs.interfaces import UNFINISHED, RunRecord, RunStatus
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.server.changes import ChangeFeed
 from vibe_llms.server.continuations import ContinuationStore
@@ -288,11 +288,9 @@ class UserSpace:
 
     async def is_busy(self, conversation: str) -> bool:
         """Return True if a run of the conversation has not ended."""
-        for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING):
-            going = await self.session.survey_runs(status=status)
-            if any(one.conversation == conversation for one in going):
-                return True
-        return False
+        return bool(
+            await self.session.survey_runs(statuses=UNFINISHED, conversation=conversation, limit=1)
+        )
 
     async def close(self) -> None:
         """Cancel running turns and close everything."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
@@ -310,10 +318,20 @@ class Session:
         return await self.access_runs().access(run)
 
     async def survey_runs(
-        self, *, status: RunStatus | None = None, after: str = "", limit: int | None = None
+        self,
+        *,
+        statuses: Collection[RunStatus] = (),
+        conversation: str = "",
+        after: str = "",
+        limit: int | None = None,
     ) -> Sequence[RunRecord]:
-        """Return the runs, newest first; with `after`, those older than that run."""
-        return await self.access_runs().survey(status=status, after=after, limit=limit)
+        """Return the runs, newest first; with `after`, those older than that run.
+
+        Without `statuses` or `conversation`, those of every status or conversation.
+        """
+        return await self.access_runs().survey(
+            statuses=statuses, conversation=conversation, after=after, limit=limit
+        )
 
     @property
     def registered_invokers(self) -> Mapping[str, Invoker]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -35,6 +35,7 @@ from vibe_llms.invocation.questions import (
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
+    UNFINISHED,
     CallApproval,
     Lease,
     Outline,
@@ -199,8 +200,17 @@ async def _check_runs_are_found(stores: _Stores) -> None:
         await _refuses(
             stores.one.survey(stores.user, after=unknown), RunNotFound, "a list after no run"
         )
-    queued = await stores.other.survey(stores.user, status=RunStatus.QUEUED)
-    require([one.identity for one in queued] == [second.identity], "a status is ignored")
+    choices: list[tuple[dict[str, Any], list[RunRecord]]] = [
+        ({"statuses": [RunStatus.QUEUED]}, [second]),
+        ({"statuses": [RunStatus.WAITING, RunStatus.QUEUED]}, [second]),
+        ({"statuses": RunStatus}, [second, first]),
+        ({"conversation": first.conversation}, [first]),
+        ({"conversation": first.conversation, "statuses": UNFINISHED}, []),
+        ({"conversation": first.conversation[:-1]}, []),
+    ]
+    for chosen, expected in choices:
+        listed = [one.identity for one in await stores.other.survey(stores.user, **chosen)]
+        require(listed == [one.identity for one in expected], f"{chosen} is ignored")
 
 
 async def _check_lists_are_light(stores: _Stores) -> None:

@@ -77,7 +77,6 @@ export class ConversationHistory {
 
   /** Load the last messages, and follow the run if there is one. */
   async open() {
-    // A conversation that has just begun is stored by its run.
     await this.findRun().catch((error) => this.#fail(error));
     await this.refresh();
     if (!this.run.value) await this.#showEnd().catch((error) => this.#fail(error));
@@ -85,7 +84,7 @@ export class ConversationHistory {
 
   /** Show how the last run ended, if it was not completed and the last messages are its own. */
   async #showEnd() {
-    const last = await this.#findRun({});
+    const last = await this.#findNewestRun({});
     const said = new Date(this.messages.value.at(-1)?.created ?? 0);
     if (!last || last.status === "completed" || new Date(last.updated) < said) return;
     if (this.run.value) return;
@@ -114,6 +113,8 @@ export class ConversationHistory {
         this.#take(await this.#load({}));
         this.error.value = "";
       } catch (error) {
+        // A conversation that has just begun is stored by its run.
+        if (isMissing(error)) await this.findRun().catch(() => undefined);
         this.#fail(error);
       }
     }
@@ -148,22 +149,16 @@ export class ConversationHistory {
 
   /** Follow the run of the conversation that has not ended. */
   async findRun() {
-    for (const status of ACTIVE) {
-      const found = await this.#findRun({ status });
-      if (found) {
-        this.watch(found);
-        return;
-      }
-    }
+    const found = await this.#findNewestRun({ status: "unfinished" });
+    if (found) this.watch(found);
   }
 
   /**
    * @param {{ status?: string }} query
-   * @returns {Promise<Run | undefined>} The newest run of the conversation.
+   * @returns {Promise<Run | undefined>}
    */
-  async #findRun(query) {
-    const { runs } = await get("/api/runs", { ...query, limit: 100 });
-    return runs.find((/** @type {Run} */ one) => one.conversation === this.identity);
+  async #findNewestRun(query) {
+    return (await get("/api/runs", { ...query, conversation: this.identity, limit: 1 })).runs[0];
   }
 
   /** Show a run and its events from the beginning.
@@ -174,6 +169,7 @@ export class ConversationHistory {
     if (this.run.value?.id === run.id && ACTIVE.has(this.run.value.status)) return;
     batch(() => {
       this.run.value = run;
+      this.gone.value = false;
       this.live.value = [];
       this.notices.value = [];
     });
@@ -302,15 +298,21 @@ export class ConversationHistory {
       if (!older.length) this.hasMore.value = page.has_more;
       this.live.value = this.live.value.filter((one) => !fresh.has(one.identity));
       this.loaded.value = true;
+      this.gone.value = false;
     });
   }
 
   /** @param {unknown} error */
   #fail(error) {
     if (this.closing.signal.aborted) return;
-    if (error instanceof ApiError && error.status === 404) this.gone.value = !isActive(this.run.value);
+    if (isMissing(error)) this.gone.value = !isActive(this.run.value);
     else this.error.value = error instanceof Error ? error.message : String(error);
   }
+}
+
+/** @param {unknown} error */
+function isMissing(error) {
+  return error instanceof ApiError && error.status === 404;
 }
 
 /** Return true if a run has not ended.

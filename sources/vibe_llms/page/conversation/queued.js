@@ -14,7 +14,8 @@ import { isActive } from "./history.js";
  */
 export function Queued({ history, outbox }) {
   const run = history.run.value;
-  const queued = run?.queued ?? [];
+  const stored = new Set(history.messages.value.map((one) => one.identity));
+  const queued = (run?.queued ?? []).filter((one) => !stored.has(one.id));
   if (!run || !queued.length) return null;
   const label = isActive(run) ? "composer.queued" : "composer.unsent";
   const takeBack = async (/** @type {string} */ message) => {
