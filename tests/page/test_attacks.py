@@ -323,7 +323,7 @@ def show_notices(watch: Watch, groups: int) -> None:
     run |= {"error": told[0], "approvals": [], "questions": [], "queued": []}
 
     def reply(route: Any) -> None:
-        runs = [run] if "status=running" in route.request.url else []
+        runs = [run] if "status=unfinished" in route.request.url else []
         route.fulfill(json={"runs": runs, "has_more": False})
 
     watch.page.route(re.compile(r"/api/runs\?"), reply)
