@@ -25,16 +25,20 @@ _GROW = """async ({ text, size }) => {
     const base = document.querySelector("script").src.replace(/boot\\.js$/, "");
     const { html, render } = await import(`${base}vendor/ui.js`);
     const { GrowingMarkdown } = await import(`${base}markdown/growing.js`);
-    const { GrowingText, Markdown } = await import(`${base}markdown/markdown.js`);
+    const { Markdown } = await import(`${base}markdown/markdown.js`);
     const growing = new GrowingMarkdown();
     const [place, whole] = [document.createElement("div"), document.createElement("div")];
-    for (let start = 0, frame = 1; start < text.length; start += size, frame += 1) {
+    for (let start = 0; start < text.length; start += size) {
         growing.add(text.slice(start, start + size));
         growing.update();
-        render(html`<${GrowingText} growing=${growing} version=${frame} />`, place);
+        render(html`<${Markdown} growing=${growing} />`, place);
     }
+    const grown = place.innerHTML;
+    const last = place.querySelector("h3");
+    render(html`<${Markdown} text=${text} />`, place);
     render(html`<${Markdown} text=${text} />`, whole);
-    return [place.innerHTML, whole.innerHTML];
+    const kept = last === place.querySelector("h3");
+    return { grown, stored: place.innerHTML, whole: whole.innerHTML, kept };
 }"""
 
 
@@ -119,8 +123,21 @@ The end, with [a reference][r] and <https://example.com/>.
 
 @pytest.mark.parametrize("size", [1, 3, 7, 50, 1000])
 def test_text_that_grows_ends_as_if_it_had_been_whole(page: Page, size: int) -> None:
-    grown, whole = page.evaluate(_GROW, {"text": TEXT, "size": size})
-    assert grown.replace(' class="source"', "") == whole.replace(' class="source"', "")
+    drawn = page.evaluate(_GROW, {"text": TEXT, "size": size})
+    assert drawn["grown"].replace(' class="source"', "") == drawn["whole"].replace(
+        ' class="source"', ""
+    )
+    assert drawn["stored"] == drawn["whole"]
+    # What was drawn stays when the reply is stored.
+    assert drawn["kept"]
+
+
+def test_a_link_that_is_defined_at_the_end_is_a_link_once_the_text_is_whole(page: Page) -> None:
+    text = "### Title\n\nSee [the page][r].\n\nMore.\n\n[r]: https://example.com/\n"
+    drawn = page.evaluate(_GROW, {"text": text, "size": 5})
+    assert 'href="https://example.com/"' not in drawn["grown"]
+    assert drawn["stored"] == drawn["whole"]
+    assert 'href="https://example.com/"' in drawn["stored"]
 
 
 @pytest.mark.main

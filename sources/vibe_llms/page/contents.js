@@ -10,6 +10,7 @@ import { readAddress } from "./markdown/inline.js";
  * @property {string} [mimetype]
  * @property {string} [name]
  * @property {Citation[]} [citations]
+ * @property {import("./markdown/growing.js").GrowingMarkdown | undefined} [growing] Text that is being written.
  */
 
 /**

@@ -33,6 +33,7 @@ export function watchChanges() {
   stop.abort();
   stop = new AbortController();
   const { signal } = stop;
+  // The first change of a stream is that all may have changed.
   const work = () =>
     follow("/api/changes", {
       signal,
@@ -43,11 +44,7 @@ export function watchChanges() {
     }).catch(() => undefined);
   // Browsers offer locks only to pages from this machine, or with TLS.
   if (navigator.locks) {
-    void navigator.locks.request("vibe-llms-changes", { signal }, () => {
-      // Changes may have been missed while another tab was closing.
-      tell({ change: "all" });
-      return work();
-    }).catch(() => undefined);
+    void navigator.locks.request("vibe-llms-changes", { signal }, work).catch(() => undefined);
   } else {
     void work();
   }

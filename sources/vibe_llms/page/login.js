@@ -1,6 +1,6 @@
 // Logging in with the one-time code of a link, or with the user's key.
 
-import { get, loggedIn, request } from "./api.js";
+import { ApiError, get, loggedIn, request } from "./api.js";
 import { say } from "./say.js";
 import { html, signal, useSignal } from "./vendor/ui.js";
 
@@ -11,8 +11,15 @@ import { html, signal, useSignal } from "./vendor/ui.js";
  * @property {boolean} login False if the server asks for no key.
  */
 
-/** @type {import("./vendor/ui.js").Signal<Session | null>} */
-export const session = signal(/** @type {Session | null} */ (null));
+/** Milliseconds after which a server that does not answer is asked again. */
+const RETRY_MS = 1000;
+
+/**
+ * Null if nobody is logged in, undefined until the server has said so.
+ *
+ * @type {import("./vendor/ui.js").Signal<Session | null | undefined>}
+ */
+export const session = signal(/** @type {Session | null | undefined} */ (undefined));
 
 /** The reason why the link did not work, or an empty text. */
 const problem = signal("");
@@ -30,13 +37,20 @@ export async function beginSession() {
       problem.value = say("login.used");
     }
   }
+  while (!(await loadSession())) await new Promise((end) => setTimeout(end, RETRY_MS));
+}
+
+/** Return false if the server does not answer. */
+async function loadSession() {
   try {
     session.value = await get("/api/session");
     loggedIn.value = true;
     problem.value = "";
-  } catch {
+  } catch (error) {
+    if (error instanceof ApiError && error.isPassing) return false;
     session.value = null;
   }
+  return true;
 }
 
 /** End the session. */

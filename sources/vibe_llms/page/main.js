@@ -4,7 +4,7 @@ import { dismiss, messages, spoken, tellError } from "./announcements.js";
 import { loggedIn, reachable } from "./api.js";
 import { ConversationPage } from "./conversation/conversation.js";
 import { DialogHost } from "./dialogs.js";
-import { endChanges, watchChanges, onChange } from "./events.js";
+import { endChanges, watchChanges } from "./events.js";
 import { Icon } from "./icons.js";
 import { listenToKeys } from "./keyboard.js";
 import { loadConversations } from "./list/conversations.js";
@@ -20,28 +20,31 @@ import { OtherView } from "./views.js";
 import { loadWaiting } from "./waiting.js";
 
 function Page() {
-  const entered = loggedIn.value && session.value !== null;
+  const entered = loggedIn.value && session.value;
+  const asked = session.value === undefined;
   return html`
     <a class="skip" href="#main" onClick=${skip}>${say("skip")}</a>
     ${reachable.value ? null : html`<p class="banner" role="status">${say("status.offline")}</p>`}
     ${storageFails.value ? html`<p class="banner" role="status">${say("status.storage")}</p>` : null}
-    ${entered ? html`<${Inside} />` : html`<${LoginForm} />`}
+    ${asked ? html`<${Frame} />` : entered ? html`<${Inside} />` : html`<${LoginForm} />`}
     <${DialogHost} />
     <${Messages} />
     <p class="outside" role="status" aria-live="polite">${spoken.value}</p>`;
 }
 
+/** What index.html shows too, until the server has said who is logged in. */
+function Frame() {
+  return html`<div class="page" aria-busy="true">
+    <div class="side"></div>
+    <div><header class="heading"><h1>${say("title")}</h1></header></div>
+  </div>`;
+}
+
 function Inside() {
   useEffect(() => {
     watchChanges();
-    const end = onChange(({ change }) => {
-      if (change === "all") void load();
-    });
     void load();
-    return () => {
-      end();
-      endChanges();
-    };
+    return endChanges;
   }, []);
   const { view, parts, query } = route.value;
   const [identity = "", message = ""] = parts;
@@ -78,9 +81,9 @@ function skip(event) {
 }
 
 listenToKeys();
-await beginSession();
 const root = document.getElementById("root");
 if (root) {
   root.replaceChildren();
   render(html`<${Page} />`, root);
 }
+await beginSession();

@@ -121,7 +121,9 @@ async def load_page_file(core: ServerCore, exchange: HttpExchange) -> None:
 async def _access_page(core: ServerCore, exchange: HttpExchange) -> WebPage:
     if not core.settings.page:
         raise _refuse(exchange)
-    return await asyncio.to_thread(load_page)
+    if not load_page.cache_info().currsize:
+        await asyncio.to_thread(load_page)
+    return load_page()
 
 
 async def _send_file(exchange: HttpExchange, file: PageFile, caching: bytes) -> None:

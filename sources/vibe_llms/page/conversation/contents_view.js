@@ -11,11 +11,13 @@ import { TextView } from "./text.js";
 /** @typedef {import("../contents.js").StoredContent} StoredContent */
 
 /**
- * @param {{ contents?: StoredContent[], plain?: boolean }} props With `plain`, text is no Markdown.
+ * @param {{ contents?: StoredContent[] | undefined, plain?: boolean, live?: boolean }} props
+ *   With `plain`, text is no Markdown. With `live`, it is being written.
  */
-export function ContentsView({ contents = [], plain = false }) {
-  return joinTexts(contents).map((content, place) =>
-    html`<${ContentView} key=${place} content=${content} plain=${plain} />`);
+export function ContentsView({ contents = [], plain = false, live = false }) {
+  const joined = joinTexts(contents);
+  return joined.map((content, place) =>
+    html`<${ContentView} key=${place} content=${content} plain=${plain} live=${live} />`);
 }
 
 /**
@@ -41,15 +43,15 @@ function joinTexts(contents) {
 }
 
 /**
- * @param {{ content: StoredContent, plain: boolean }} props
+ * @param {{ content: StoredContent, plain: boolean, live: boolean }} props
  */
-function ContentView({ content, plain }) {
+function ContentView({ content, plain, live }) {
   switch (content.kind) {
     case "text":
       return html`<${TextView} content=${content} plain=${plain} />
         <${Citations} citations=${content.citations ?? []} />`;
     case "reasoning":
-      return html`<${Reasoning}><${TextView} content=${content} /><//>`;
+      return html`<${Reasoning} open=${live}><${TextView} content=${content} plain=${live} /><//>`;
     case "image":
     case "audio":
     case "video":

@@ -77,8 +77,7 @@ export class ConversationHistory {
 
   /** Load the last messages, and follow the run if there is one. */
   async open() {
-    await this.findRun().catch((error) => this.#fail(error));
-    await this.refresh();
+    await Promise.all([this.refresh(), this.findRun().catch((error) => this.#fail(error))]);
     if (!this.run.value) await this.#showEnd().catch((error) => this.#fail(error));
   }
 

@@ -10,14 +10,21 @@ export class LiveMessage {
    */
   constructor({ message, role, name = "" }) {
     this.identity = message;
-    this.role = role;
-    this.name = name;
+    /** @type {import("./history.js").StoredMessage} */
+    this.message = { identity: message, role, name, created: "" };
     this.text = new GrowingMarkdown();
     this.reasoning = "";
     this.arguments = "";
     this.failed = "";
     /** Number of the last frame that changed it. */
     this.version = signal(0);
+  }
+
+  /** @returns {import("../contents.js").StoredContent[]} */
+  get contents() {
+    /** @type {import("../contents.js").StoredContent[]} */
+    const found = this.reasoning ? [{ kind: "reasoning", data: this.reasoning }] : [];
+    return [...found, { kind: "text", growing: this.text }];
   }
 
   /**

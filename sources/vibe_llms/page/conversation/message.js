@@ -3,14 +3,14 @@
 import { CopyButton } from "../copying.js";
 import { loadTexts } from "../contents.js";
 import { Icon } from "../icons.js";
-import { GrowingText } from "../markdown/markdown.js";
 import { say, sayMoment, sayTime } from "../say.js";
 import { Component, html } from "../vendor/ui.js";
-import { ContentsView, Reasoning } from "./contents_view.js";
+import { ContentsView } from "./contents_view.js";
 import { Recalled } from "./recalled.js";
 import { ToolCard } from "./tool_card.js";
 
 /** @typedef {import("./history.js").StoredMessage} StoredMessage */
+/** @typedef {import("./live.js").LiveMessage} LiveMessage */
 
 /**
  * @typedef {object} MessageActions
@@ -23,6 +23,8 @@ import { ToolCard } from "./tool_card.js";
 /**
  * @typedef {object} MessageProps
  * @property {StoredMessage} message
+ * @property {LiveMessage} [live] What a run has written of it until now. Once it is stored, what is
+ *   drawn stays.
  * @property {StoredMessage | undefined} result The result of a call.
  * @property {string} conversation
  * @property {StoredMessage | undefined} recalled Recalled entries of memory for this message.
@@ -42,11 +44,12 @@ export class MessageView extends Component {
   /** @param {MessageProps} next */
   shouldComponentUpdate(next) {
     const now = /** @type {any} */ (this.props);
-    return Object.entries(next).some(([name, value]) => now[name] !== value);
+    return Boolean(next.live) || Object.entries(next).some(([name, value]) => now[name] !== value);
   }
 
   render() {
-    const { message, first, model } = this.props;
+    const { message, live, first, model } = this.props;
+    if (live) return this.drawLive(live);
     const label = say("message.label", {
       role: sayRole(message.role), time: sayMoment(message.created),
     });
@@ -56,6 +59,22 @@ export class MessageView extends Component {
       ${first ? html`<header><${RoleLabel} message=${message} /></header>` : null}
       ${this.drawBody()}
       ${this.drawFooter()}
+    </article>`;
+  }
+
+  /** @param {LiveMessage} live */
+  drawLive({ version, message: { role, name }, contents, text, reasoning, arguments: given, failed }) {
+    // Each frame is a version.
+    void version.value;
+    const { first, message } = this.props;
+    return html`<article class=${`message live ${role}`} aria-label=${sayRole(role)} aria-busy="true">
+      ${null}
+      ${first ? html`<header><${RoleLabel} message=${message} /></header>` : null}
+      ${role === "invocation"
+        ? html`<${ToolCard} name=${name} text=${given} running=${false} waiting=${false} />`
+        : html`<${ContentsView} contents=${contents} live=${true} />`}
+      ${text.text || reasoning || role === "invocation" ? null : html`<p class="hint">${say("reply.writing")}</p>`}
+      ${failed ? html`<p class="problem"><${Icon} name="warn" /> ${failed}</p>` : null}
     </article>`;
   }
 
@@ -135,29 +154,7 @@ function RoleLabel({ message }) {
   const { provenance, role, created } = message;
   const who = provenance && role !== "digest" ? provenance.model : sayRole(role);
   return html`<span class="who">${who}</span>
-    <time datetime=${created} title=${sayMoment(created)}>${sayTime(created)}</time>`;
-}
-
-/**
- * A message that is being written.
- *
- * @param {{ live: import("./live.js").LiveMessage, first: boolean }} props
- */
-export function LiveMessageView({ live, first }) {
-  const version = live.version.value;
-  const { role, text, reasoning, failed } = live;
-  return html`<article class=${`message live ${role}`} aria-label=${sayRole(role)} aria-busy="true">
-    ${first ? html`<header><span class="who">${sayRole("assistant")}</span></header>` : null}
-    ${role === "invocation"
-      ? html`<${ToolCard} name=${live.name} text=${live.arguments} running=${false} waiting=${false} />`
-      : html`
-          ${reasoning
-            ? html`<${Reasoning} open=${!text.text}><div class="plain">${reasoning}</div><//>`
-            : null}
-          <${GrowingText} growing=${text} version=${version} />
-          ${text.text || reasoning ? null : html`<p class="hint">${say("reply.writing")}</p>`}`}
-    ${failed ? html`<p class="problem"><${Icon} name="warn" /> ${failed}</p>` : null}
-  </article>`;
+    ${created ? html`<time datetime=${created} title=${sayMoment(created)}>${sayTime(created)}</time>` : null}`;
 }
 
 /** @type {Record<string, import("../say.js").Word>} */

@@ -7,7 +7,7 @@ import { html, useEffect, useLayoutEffect, useRef } from "../vendor/ui.js";
 import { waiting } from "../waiting.js";
 import { lazy } from "../lazy.js";
 import { isActive } from "./history.js";
-import { LiveMessageView, MessageView } from "./message.js";
+import { MessageView } from "./message.js";
 import { isRecalled } from "./recalled.js";
 
 const WaitingCards = lazy(async () => (await import("../waiting/cards.js")).WaitingCards);
@@ -24,6 +24,7 @@ export function MessageList({ history, actions }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const end = useRef(/** @type {HTMLElement | null} */ (null));
   const start = useRef(/** @type {HTMLElement | null} */ (null));
+  const cards = useRef(false);
   const following = history.following.value;
   const messages = history.messages.value;
   const live = history.live.value;
@@ -51,11 +52,14 @@ export function MessageList({ history, actions }) {
   const results = new Map(messages.filter((one) => one.role === "result").map((one) => [one.invocation, one]));
   const calls = new Set(messages.filter((one) => one.role === "invocation").map((one) => one.identity));
   const items = waiting.value.filter((one) => one.conversation === history.identity);
+  // They stay after the last one has gone, to move the focus.
+  cards.current ||= items.length > 0;
   const asked = new Set(items.map((one) => (one.call ?? one.question)?.invocation));
   const recalled = findRecalled(messages);
   const hidden = new Set(recalled.values());
   const shown = messages.filter((one) =>
     !hidden.has(one) && (one.role !== "result" || !calls.has(one.invocation ?? "")));
+  const writing = new Map(live.map((one) => [one.message, one]));
   const siblings = branches.value?.drawSiblings(history);
   let model = "";
   let speaker = "";
@@ -67,14 +71,15 @@ export function MessageList({ history, actions }) {
         ? html`<button type="button" class="older" onClick=${() => history.loadOlder()}>
             ${say("conversation.older")}</button>`
         : null}
-      ${shown.map((message) => {
+      ${[...shown, ...writing.keys()].map((message) => {
         const its = message.provenance ? `${message.provenance.row}/${message.provenance.model}` : "";
         const switched = its && model && its !== model ? its : "";
         model = its || model;
         const first = speakerOf(message.role) !== speaker;
         speaker = speakerOf(message.role);
         const call = message.role === "invocation";
-        return html`<${MessageView} key=${message.identity} message=${message} first=${first}
+        return html`<${MessageView} key=${message.identity} message=${message} live=${writing.get(message)}
+          first=${first}
           last=${message === shown.at(-1) && !isActive(run)}
           result=${call ? results.get(message.identity) : undefined}
           running=${call && isActive(run)} waiting=${asked.has(message.identity)}
@@ -84,12 +89,10 @@ export function MessageList({ history, actions }) {
           siblings=${siblings?.get(recalled.get(message)?.identity ?? "")
             ?? siblings?.get(message.identity)} />`;
       })}
-      ${live.map((one, place) => html`<${LiveMessageView} key=${one.identity} live=${one}
-        first=${place === 0 && speaker !== "assistant"} />`)}
       ${isActive(run) && !live.length && !items.length ? html`<p class="hint writing">${say("reply.writing")}</p>` : null}
       ${history.notices.value.map((one, place) => html`<p class="notice" key=${place}>${one.text}</p>`)}
       ${run?.error ? html`<p class="problem">${run.error}</p>` : null}
-      <${WaitingCards} items=${items} onSettled=${focusCall} />
+      ${cards.current ? html`<${WaitingCards} items=${items} onSettled=${focusCall} />` : null}
       ${branches.value && !isActive(run)
         ? html`<${branches.value.Continuations} history=${history} />`
         : null}

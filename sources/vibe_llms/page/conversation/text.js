@@ -14,25 +14,24 @@ const EAGER_BYTES = 1_000_000;
  * @param {{ content: import("../contents.js").StoredContent, plain?: boolean }} props
  */
 export function TextView({ content, plain = false }) {
-  const here = textOf(content);
+  const { growing } = content;
   const size = content.data?.size ?? 0;
-  const [text, setText] = useState(here);
-  const [wanted, setWanted] = useState(size <= EAGER_BYTES);
+  const [loaded, setLoaded] = useState(/** @type {string | null} */ (null));
+  const [asked, setAsked] = useState(size <= EAGER_BYTES);
   const [error, setError] = useState("");
+  const text = textOf(content) ?? loaded;
+  const wanted = !growing && text === null && !error && asked;
   useEffect(() => {
-    if (text !== null || !wanted) return;
-    loadText(content).then(setText, (/** @type {Error} */ problem) => {
-      setError(problem.message);
-      setWanted(false);
-    });
+    if (wanted) loadText(content).then(setLoaded, (/** @type {Error} */ one) => setError(one.message));
   }, [wanted]);
+  if (growing) return html`<${Markdown} growing=${growing} />`;
   if (text !== null) {
     return plain ? html`<${PlainText} text=${text} />` : html`<${Markdown} text=${text} />`;
   }
-  if (wanted && !error) return html`<p class="hint">${say("loading")}</p>`;
+  if (wanted) return html`<p class="hint">${say("loading")}</p>`;
   const again = () => {
     setError("");
-    setWanted(true);
+    setAsked(true);
   };
   return html`<p class="hint">${error}
     <button type="button" onClick=${again}>

@@ -16,15 +16,14 @@ export const drawn = { blocks: 0 };
  * Return the elements of blocks.
  *
  * @param {Token[]} tokens
- * @param {{ complete?: boolean, from?: number }} [options] Blocks that may grow are not `complete`;
- *   `from` is the number of blocks before them.
+ * @param {number} [complete] How many of them cannot grow; all if it is left out.
  * @returns {Children}
  */
-export function drawBlocks(tokens, { complete = true, from = 0 } = {}) {
+export function drawBlocks(tokens, complete = tokens.length) {
   return tokens.map((token, place) =>
     token.type === "space" || token.type === "def"
       ? null
-      : html`<${Block} key=${from + place} token=${token} complete=${complete} />`,
+      : html`<${Block} key=${place} token=${token} complete=${place < complete} />`,
   );
 }
 
@@ -63,7 +62,7 @@ function drawBlock(token, complete) {
       return html`<${CodeBlock} text=${token.text} language=${language} complete=${complete} />`;
     }
     case "blockquote":
-      return html`<blockquote>${drawBlocks(token.tokens, { complete })}</blockquote>`;
+      return html`<blockquote>${drawBlocks(token.tokens, complete ? undefined : 0)}</blockquote>`;
     case "list":
       return drawList(token, complete);
     case "table":
@@ -88,7 +87,7 @@ function drawList(token, complete) {
       ? html`<input type="checkbox" disabled checked=${item.checked}
           aria-label=${say(item.checked ? "task.done" : "task.open")} />`
       : null;
-    return html`<li key=${place}>${box}${drawBlocks(item.tokens, { complete })}</li>`;
+    return html`<li key=${place}>${box}${drawBlocks(item.tokens, complete ? undefined : 0)}</li>`;
   });
   if (!token.ordered) return html`<ul>${items}</ul>`;
   return html`<ol start=${token.start === "" ? 1 : token.start}>${items}</ol>`;

@@ -61,7 +61,7 @@ const OPTIONS = {
  * Return the tokens of a text.
  *
  * @param {string} text
- * @returns {Token[]}
+ * @returns {import("../vendor/md.js").TokensList}
  */
 export function lex(text) {
   lexed.calls += 1;

@@ -9,31 +9,29 @@ import { html, useMemo } from "../vendor/ui.js";
 const LONGEST = 600_000;
 
 /**
- * A whole text.
+ * A whole text, or one that grows. Once it is whole, the blocks that are drawn stay.
  *
- * @param {{ text: string }} props
+ * @param {{ text?: string, growing?: import("./growing.js").GrowingMarkdown | undefined }} props
  */
-export function Markdown({ text }) {
-  const tokens = useMemo(() => (text.length <= LONGEST ? lex(text) : null), [text]);
-  if (tokens === null) {
-    return html`<p class="hint">${say("text.long", { size: saySize(text.length) })}</p>
-      <${PlainText} text=${text} />`;
+export function Markdown({ text = "", growing }) {
+  const tokens = useMemo(
+    () => (growing || text.length > LONGEST ? null : lex(text)), [text, growing],
+  );
+  if (tokens) {
+    // Definitions of links at the end change the blocks before them.
+    const key = Object.keys(tokens.links).length ? "links" : undefined;
+    return html`<div class="markdown" key=${key}>${[drawBlocks(tokens), null]}</div>`;
   }
-  return html`<div class="markdown">${drawBlocks(tokens)}</div>`;
-}
-
-/**
- * A text that grows; `version` changes with each update.
- *
- * @param {{ growing: import("./growing.js").GrowingMarkdown, version: number }} props
- */
-export function GrowingText({ growing }) {
-  const { settled, open, rest } = growing;
-  return html`<div class="markdown">
-    ${drawBlocks(settled)}
-    ${drawBlocks(open, { complete: false, from: settled.length })}
-    ${rest ? html`<span class="source">${rest}</span>` : null}
-  </div>`;
+  if (growing) {
+    const { settled, open, rest } = growing;
+    const blocks = [...settled, ...open];
+    return html`<div class="markdown">${[
+      drawBlocks(blocks, settled.length),
+      rest ? html`<span class="source">${rest}</span>` : null,
+    ]}</div>`;
+  }
+  return html`<p class="hint">${say("text.long", { size: saySize(text.length) })}</p>
+    <${PlainText} text=${text} />`;
 }
 
 const PART = 50_000;

@@ -1,2 +1,2 @@
 export { Lexer, getDefaults } from "marked";
-export type { MarkedOptions, Token, Tokens } from "marked";
+export type { MarkedOptions, Token, Tokens, TokensList } from "marked";
