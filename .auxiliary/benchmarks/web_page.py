@@ -207,7 +207,7 @@ def measure_memory(chromium: Browser, site: Site) -> Iterator[Row]:
             box.press("Enter")
             stored = page.locator(".message.assistant:not(.live)")
             expect(stored).to_have_count(number + 1, timeout=30_000)
-            expect(page.get_by_role("button", name="Send")).to_be_visible()
+            expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
         session.send("HeapProfiler.collectGarbage")
         session.send("Performance.enable")
         heap = _metrics(session)["JSHeapUsedSize"] / 1e6

@@ -203,6 +203,22 @@ def test_what_was_added_to_a_reply_that_was_stopped_goes_back_into_the_box(page:
     expect(unsent).to_be_hidden()
 
 
+def test_a_message_that_comes_as_the_reply_ends_is_the_next_message(page: Page, site: Site) -> None:
+    page.get_by_label("Model or agent").select_option("scripted/slow")
+    ask(page, "Slow, please")
+    expect(page.locator(".message.live")).to_contain_text("One")
+
+    def delay(route: Route) -> None:
+        site.finish(site.call("GET", "/api/runs?limit=1")["runs"][0])
+        route.continue_()
+
+    page.route("**/steer", delay, times=1)
+    ask(page, "And now?")
+    expect(page.locator(".message.assistant").last).to_contain_text("Done.")
+    expect(page.locator(".message.user .said")).to_have_text(["Slow, please", "And now?"])
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+
+
 def test_a_message_whose_answer_was_lost_is_not_sent_twice_after_its_run_ended(
     page: Page, site: Site
 ) -> None:

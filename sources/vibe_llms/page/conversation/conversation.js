@@ -72,8 +72,11 @@ export function ConversationPage({ identity, message = "" }) {
   const running = isActive(run);
   const send = async () => {
     if (running && run && !edit) {
-      if (await outbox.steer(run.id)) void history?.refreshRun();
-      return;
+      const added = await outbox.steer(run.id);
+      if (added) void history?.refreshRun();
+      if (added || outbox.code !== "steering_refused") return;
+      // The reply was ending, so this is the next message.
+      await history?.ended;
     }
     const wanted = model.value || (identity ? "" : chosenModel.value);
     const begun = await outbox.send(wanted);

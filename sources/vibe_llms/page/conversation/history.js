@@ -70,6 +70,8 @@ export class ConversationHistory {
     /** Progress of the tools that run, by invocation. */
     this.progress = signal(/** @type {Record<string, any>} */ ({}));
     this.closing = new AbortController();
+    /** Resolves when the run has ended. */
+    this.ended = Promise.resolve();
     /** @type {Promise<void> | null} */
     this.refreshing = null;
     this.stale = false;
@@ -174,7 +176,7 @@ export class ConversationHistory {
     });
     const asked = waiting.value.some((one) => one.conversation === this.identity);
     if (!asked) speak(say("status.answering"));
-    void this.#follow(run);
+    this.ended = this.#follow(run);
   }
 
   /** Load the state of the run again: its questions, calls to decide, and queued messages. */

@@ -23,6 +23,8 @@ export class Outbox {
     this.draft = signal(loadDraft(conversation));
     this.sending = signal(false);
     this.error = signal("");
+    /** Code of the server's error of the last attempt, or an empty text. */
+    this.code = "";
   }
 
   /** Show what is typed in another tab while this one is not used; return a function to end it. */
@@ -120,7 +122,7 @@ export class Outbox {
   async #post(pending) {
     if (this.sending.value) return null;
     this.sending.value = true;
-    this.error.value = "";
+    this.error.value = this.code = "";
     this.change({ pending });
     try {
       const headers = { "Idempotency-Key": pending.key };
@@ -144,6 +146,7 @@ export class Outbox {
       return;
     }
     this.error.value = error instanceof Error ? error.message : String(error);
+    this.code = error instanceof ApiError ? error.code : "";
     const passing = error instanceof ApiError && error.isPassing;
     if (!passing) this.change({ pending: null });
   }
