@@ -24,7 +24,8 @@ export function addWords(words) {
  * @param {Record<string, string | number>} [values]
  */
 export function say(name, values = {}) {
-  const [one = "", many = one] = TABLE[name].split("|");
+  // A word that is missing must not end the page.
+  const [one = "", many = one] = (TABLE[name] ?? name).split("|");
   const text = "count" in values && values["count"] !== 1 ? many : one;
   return text.replace(/{(\w+)}/g, (_, key) => {
     const value = values[key] ?? "";
@@ -41,7 +42,7 @@ const FULL = new Intl.DateTimeFormat(TABLE.locale, { dateStyle: "medium", timeSt
  * @param {string} time
  */
 export function sayTime(time) {
-  return TIME.format(new Date(time));
+  return format(TIME, time);
 }
 
 /** Return date and time of an ISO time.
@@ -49,7 +50,7 @@ export function sayTime(time) {
  * @param {string} time
  */
 export function sayMoment(time) {
-  return FULL.format(new Date(time));
+  return format(FULL, time);
 }
 
 /** Return the day of an ISO time: today, yesterday, or its date.
@@ -61,7 +62,16 @@ export function sayDay(time) {
   const now = new Date();
   if (day === now.toDateString()) return say("day.today");
   now.setDate(now.getDate() - 1);
-  return day === now.toDateString() ? say("day.yesterday") : DAY.format(new Date(time));
+  return day === now.toDateString() ? say("day.yesterday") : format(DAY, time);
+}
+
+/**
+ * @param {Intl.DateTimeFormat} style
+ * @param {string} time Shown as it is if it is none.
+ */
+function format(style, time) {
+  const date = new Date(time);
+  return Number.isNaN(date.valueOf()) ? time : style.format(date);
 }
 
 /** Return a number of bytes in a readable unit.

@@ -42,7 +42,7 @@ export function ChoiceView({ one }) {
  */
 function Abilities({ abilities }) {
   const { accepts, tools, reasoning, context_tokens: window, output_tokens: output } = abilities;
-  const kinds = accepts.flatMap((kind) => KINDS[kind] ?? []);
+  const kinds = accepts.flatMap((kind) => (Object.hasOwn(KINDS, kind) ? KINDS[kind] ?? [] : []));
   const files = accepts.filter((kind) => kind.includes("/") && !KINDS[kind.split("/")[0] ?? ""]);
   const can = [
     ...kinds.map((word) => say(word)),
