@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 import tomli_w
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.page.attacks import ATTACKS
 from tests.page.conftest import PATIENCE, Site, watched
+from tests.page.samples import Samples
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -54,10 +55,12 @@ GROUPS = [ATTACKS[start : start + _GROUP] for start in range(0, len(ATTACKS), _G
 _SCAN = """() => {
     const found = [];
     if (window.pwned !== undefined || ({}).pwned !== undefined) found.push("it ran");
-    const strange = "script, style, link, meta, base, iframe, frame, frameset, object, embed,"
-        + "applet, portal, fencedframe, isindex, marquee, template, track, area, animate, set, use,"
-        + "foreignObject, image, form[action], [srcdoc], [formaction], [ping], [background],"
-        + "[autofocus]:not(input[type=search]), [contenteditable]";
+    // A view may have a style sheet of the page.
+    const own = `link[rel=stylesheet][href^="${location.origin}/page/"]`;
+    const strange = `script, style, link:not(${own}), meta, base, iframe, frame, frameset,`
+        + "object, embed, applet, portal, fencedframe, isindex, marquee, template, track, area,"
+        + "animate, set, use, foreignObject, image, form[action], [srcdoc], [formaction], [ping],"
+        + "[background], [autofocus]:not(input[type=search]), [contenteditable]";
     for (const one of document.querySelectorAll("body *")) {
         if (one.matches(strange)) found.push(`element ${one.outerHTML.slice(0, 200)}`);
         for (const { name, value } of one.attributes) {
@@ -399,6 +402,34 @@ def show_addresses(watch: Watch, groups: int) -> None:
             watch.scan()
 
 
+def show_views(watch: Watch, groups: int) -> None:
+    """Show the other views with attacks in every text that the server sends for them."""
+    openapi = watch.site.call("GET", "/api/openapi.json")
+    samples: list[Samples] = []
+
+    def reply(route: Route) -> None:
+        if route.request.method != "GET":
+            route.fulfill(json={})
+        else:
+            path = urlsplit(route.request.url).path
+            route.fulfill(json=samples[-1].reply(path))
+
+    watch.page.route(re.compile(_SAMPLED), reply)
+    for group in GROUPS[:groups]:
+        # With another number of texts, other fields have the same text.
+        for texts in (group, group[1:]):
+            samples.append(Samples(openapi, texts))
+            for address in _VIEWS:
+                watch.show("#/settings")
+                watch.show(address)
+                shown = watch.page.locator("main :is(article, li, tr, details, .card)")
+                shown.first.wait_for(state="attached")
+                watch.page.locator("main details").evaluate_all(
+                    "(all) => all.forEach((one) => { one.open = true; })"
+                )
+                watch.scan()
+
+
 def show_typed(watch: Watch, groups: int) -> None:
     """Type and draw attacks in the box, and keep them over a reload."""
     watch.show("#/")
@@ -441,6 +472,17 @@ class Hole(NamedTuple):
         )
 
 
+#: What `show_views` answers itself, and the views that it shows.
+_SAMPLED = (
+    r"/api/(?:agents|budgets|documents|memory|models|runs|sessions|tools|waiting)(?:[/?]|$)"
+    r"|/api/conversations/x/family"
+)
+_VIEWS = (
+    *("#/memory", "#/memory?q=x", "#/memory/x", "#/documents", "#/documents/x", "#/documents?q=x"),
+    *("#/waiting", "#/runs", "#/models", "#/forks/x"),
+)
+
+
 def markup(text: str) -> str:
     """Return a template's element that takes a text for markup."""
     return f"<span ref=${{(at) => {{ if (at) at.innerHTML = {text}; }}}} />"
@@ -461,6 +503,7 @@ SHOWS = (
     show_search,
     show_addresses,
     show_typed,
+    show_views,
 )
 HOLES = (
     Hole("markdown", "markdown/blocks.js", "${token.raw}", markup("token.raw"), show_messages),
@@ -535,6 +578,73 @@ HOLES = (
     Hole("notices", "conversation/messages.js", "${one.text}", markup("one.text"), show_notices),
     Hole("failures", "conversation/messages.js", "${run.error}", markup("run.error"), show_failure),
     Hole("errors", "search/view.js", "${error.value}", markup("error.value"), show_errors),
+    Hole(
+        "memory",
+        "memory/entry.js",
+        "<${PlainText} text=${entry.content} />",
+        markup("entry.content"),
+        show_views,
+    ),
+    Hole(
+        "names of documents",
+        "documents/collection.js",
+        "/> ${name}</span>",
+        "/>" + markup("name") + "</span>",
+        show_views,
+    ),
+    Hole(
+        "passages",
+        "documents/passages.js",
+        "<${PlainText} text=${one.text} />",
+        markup("one.text"),
+        show_views,
+    ),
+    Hole(
+        "agents",
+        "models/choice.js",
+        "${description}</span>",
+        markup("description") + "</span>",
+        show_views,
+    ),
+    Hole(
+        "tools",
+        "models/tools.js",
+        "<${ExactText} text=${description} />",
+        markup("description"),
+        show_views,
+    ),
+    Hole(
+        "budgets", "models/budgets.js", "${name}</strong>", markup("name") + "</strong>", show_views
+    ),
+    Hole(
+        "branches",
+        "forks/view.js",
+        "${number}</span> ${title}",
+        "${number}</span>" + markup("title"),
+        show_views,
+    ),
+    Hole(
+        "decisions",
+        "waiting/cards.js",
+        "${showInvisible(describeItem(item))}",
+        markup("item.title"),
+        show_views,
+    ),
+    Hole(
+        "questions",
+        "waiting/question_card.js",
+        "${showInvisible(message)}",
+        markup("message"),
+        show_views,
+    ),
+    Hole(
+        "fields",
+        "waiting/field.js",
+        "${showInvisible(title || name)}",
+        markup("title || name"),
+        show_views,
+    ),
+    Hole("runs", "runs/view.js", "${showInvisible(name)}", markup("name"), show_views),
     Hole("excerpts", "search/view.js", ": part)", ": html`" + markup("part") + "`)", show_search),
 )
 

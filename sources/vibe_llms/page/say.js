@@ -2,14 +2,16 @@
 
 import { ENGLISH } from "./words/en.js";
 
-/** @typedef {typeof import("./words/en_branches.js").BRANCHES} LaterWords */
+/** @typedef {typeof import("./words/en_branches.js").BRANCHES} BranchWords */
+/** @typedef {typeof import("./words/en_views.js").VIEWS} ViewWords */
+/** @typedef {BranchWords & ViewWords} LaterWords */
 /** @typedef {keyof typeof ENGLISH | keyof LaterWords} Word */
 
 const TABLE = /** @type {typeof ENGLISH & LaterWords} */ ({ ...ENGLISH });
 
 /** Add words that are not needed at first.
  *
- * @param {LaterWords} words
+ * @param {Partial<LaterWords>} words
  */
 export function addWords(words) {
   Object.assign(TABLE, words);
@@ -24,8 +26,7 @@ export function addWords(words) {
  * @param {Record<string, string | number>} [values]
  */
 export function say(name, values = {}) {
-  // A word that is missing must not end the page.
-  const [one = "", many = one] = (TABLE[name] ?? name).split("|");
+  const [one = "", many = one] = TABLE[name].split("|");
   const text = "count" in values && values["count"] !== 1 ? many : one;
   return text.replace(/{(\w+)}/g, (_, key) => {
     const value = values[key] ?? "";

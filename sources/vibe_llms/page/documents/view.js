@@ -7,6 +7,7 @@ import { say } from "../say.js";
 import { SearchBox } from "../searching.js";
 import { deleting, useDeletions } from "../undoing.js";
 import { html } from "../vendor/ui.js";
+import "../words/en_views.js";
 import { CollectionPage, pathOf } from "./collection.js";
 import { CollectionCounts } from "./counts.js";
 import { Passages } from "./passages.js";

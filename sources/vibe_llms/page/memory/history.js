@@ -12,14 +12,14 @@ import { EntryOrigin, EntryView, pathOf } from "./entry.js";
 /** @typedef {import("./entry.js").MemoryEntry} MemoryEntry */
 /** @typedef {{ time: string, change: string, commit: string, entry: MemoryEntry }} Change */
 
-/** @type {Record<string, import("../say.js").Word>} */
-const KINDS = {
-  added: "memory.change.added",
-  changed: "memory.change.changed",
-  deleted: "memory.change.deleted",
-  "brought back": "memory.change.back",
-  removed: "memory.change.removed",
-};
+/** @type {Map<string, import("../say.js").Word>} */
+const KINDS = new Map([
+  ["added", "memory.change.added"],
+  ["changed", "memory.change.changed"],
+  ["deleted", "memory.change.deleted"],
+  ["brought back", "memory.change.back"],
+  ["removed", "memory.change.removed"],
+]);
 
 /**
  * @param {{ identity: string }} props
@@ -55,7 +55,7 @@ export function EntryPage({ identity }) {
     ${value?.note ? html`<p class="notice">${value.note}</p>` : null}
     <ol class="changes">
       ${changes.toReversed().map((one, place) => html`<li key=${place}>
-        <p class="hint">${say(KINDS[one.change] ?? "memory.change.changed")},${" "}
+        <p class="hint">${say(KINDS.get(one.change) ?? "memory.change.changed")},${" "}
           <time datetime=${one.time}>${sayMoment(one.time)}</time></p>
         <${PlainText} text=${one.entry.content} />
       </li>`)}

@@ -7,6 +7,7 @@ import { say } from "../say.js";
 import { SearchBox } from "../searching.js";
 import { deleting, useDeletions } from "../undoing.js";
 import { html, useSignal } from "../vendor/ui.js";
+import "../words/en_views.js";
 import { EntryView, pathOf } from "./entry.js";
 import { EntryForm } from "./form.js";
 import { EntryPage } from "./history.js";

@@ -18,11 +18,11 @@ import { html, useEffect } from "../vendor/ui.js";
  * @property {string | null} ends
  */
 
-/** @type {Record<string, import("../say.js").Word>} */
-const PERIODS = {
-  minute: "budget.minute", hour: "budget.hour", day: "budget.day", week: "budget.week",
-  month: "budget.month", total: "budget.total",
-};
+/** @type {Map<string, import("../say.js").Word>} */
+const PERIODS = new Map([
+  ["minute", "budget.minute"], ["hour", "budget.hour"], ["day", "budget.day"],
+  ["week", "budget.week"], ["month", "budget.month"], ["total", "budget.total"],
+]);
 
 export function Budgets() {
   const { value, error, load } = useLoaded(async (abort) => {
@@ -48,7 +48,7 @@ export function Budgets() {
  */
 function BudgetView({ one }) {
   const { agent, period, unit, limit, spent, reserved, left, ends } = one;
-  const word = PERIODS[period];
+  const word = PERIODS.get(period);
   const scope = agent ? say("budget.agent", { agent }) : say("budget.all");
   const name = `${scope}, ${word ? say(word) : period}`;
   const used = [
@@ -65,14 +65,14 @@ function BudgetView({ one }) {
   </li>`;
 }
 
-/** @type {Record<string, import("../say.js").Word>} */
-const UNITS = { tokens: "budget.tokens", requests: "budget.requests" };
+/** @type {Map<string, import("../say.js").Word>} */
+const UNITS = new Map([["tokens", "budget.tokens"], ["requests", "budget.requests"]]);
 
 /**
  * @param {number} amount
  * @param {string} unit
  */
 function sayAmount(amount, unit) {
-  const word = UNITS[unit];
+  const word = UNITS.get(unit);
   return word ? say(word, { count: amount }) : sayPrice(amount);
 }

@@ -4,10 +4,10 @@ import { chosenModel, defaultModel } from "../models.js";
 import { say, sayPrice } from "../say.js";
 import { html } from "../vendor/ui.js";
 
-/** @type {Record<string, import("../say.js").Word>} */
-const KINDS = {
-  image: "models.sees", audio: "models.hears", video: "models.watches",
-};
+/** @type {Map<string, import("../say.js").Word>} */
+const KINDS = new Map([
+  ["image", "models.sees"], ["audio", "models.hears"], ["video", "models.watches"],
+]);
 
 /**
  * @param {{ one: import("../models.js").Choice }} props
@@ -42,8 +42,8 @@ export function ChoiceView({ one }) {
  */
 function Abilities({ abilities }) {
   const { accepts, tools, reasoning, context_tokens: window, output_tokens: output } = abilities;
-  const kinds = accepts.flatMap((kind) => (Object.hasOwn(KINDS, kind) ? KINDS[kind] ?? [] : []));
-  const files = accepts.filter((kind) => kind.includes("/") && !KINDS[kind.split("/")[0] ?? ""]);
+  const kinds = accepts.flatMap((kind) => KINDS.get(kind) ?? []);
+  const files = accepts.filter((kind) => kind.includes("/") && !KINDS.has(kind.split("/")[0] ?? ""));
   const can = [
     ...kinds.map((word) => say(word)),
     ...(accepts.includes("file") ? [say("models.anyFile")] : []),

@@ -85,18 +85,18 @@ function SourceView({ source }) {
   </details>`;
 }
 
-/** @type {Record<string, import("../say.js").Word>} */
-const APPROVALS = {
-  always: "tools.approval.always", allow: "tools.approval.allow", ask: "tools.approval.ask",
-  deny: "tools.approval.deny",
-};
+/** @type {Map<string, import("../say.js").Word>} */
+const APPROVALS = new Map([
+  ["always", "tools.approval.always"], ["allow", "tools.approval.allow"],
+  ["ask", "tools.approval.ask"], ["deny", "tools.approval.deny"],
+]);
 
 /**
  * @param {{ tool: Tool }} props
  */
 function ToolView({ tool }) {
   const { name, description, approval, blocked, outside, sends } = tool;
-  const rule = APPROVALS[approval];
+  const rule = APPROVALS.get(approval);
   return html`<p><strong>${name}</strong>${" "}
       <span class="tag">${rule ? say(rule) : approval}</span>
       ${outside ? html` <span class="tag">${say("tools.outside")}</span>` : null}

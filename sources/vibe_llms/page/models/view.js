@@ -6,6 +6,7 @@ import {
 } from "../models.js";
 import { say } from "../say.js";
 import { html, useSignal } from "../vendor/ui.js";
+import "../words/en_views.js";
 import { Budgets } from "./budgets.js";
 import { ChoiceView } from "./choice.js";
 import { Tools } from "./tools.js";

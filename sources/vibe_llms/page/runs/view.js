@@ -9,6 +9,7 @@ import { conversations } from "../list/conversations.js";
 import { address } from "../router.js";
 import { say, sayDay, sayMoment, sayTime } from "../say.js";
 import { html, useEffect, useRef, useSignal } from "../vendor/ui.js";
+import "../words/en_views.js";
 
 /** @typedef {import("../conversation/history.js").Run} Run */
 

@@ -6,6 +6,7 @@ import { say, sayMoment } from "../say.js";
 import { SearchBox } from "../searching.js";
 import { sayRole } from "../conversation/message.js";
 import { html, useEffect, useSignal } from "../vendor/ui.js";
+import "../words/en_views.js";
 
 /**
  * @param {{ query: URLSearchParams }} props

@@ -4,6 +4,7 @@ import { KEYS } from "../keyboard.js";
 import { enterSends, textSize, theme } from "../preferences.js";
 import { say } from "../say.js";
 import { html, useEffect } from "../vendor/ui.js";
+import "../words/en_views.js";
 import { Sessions } from "./sessions.js";
 
 const THEMES = /** @type {const} */ (["system", "light", "dark"]);

@@ -7,9 +7,9 @@ import { html } from "../vendor/ui.js";
 /** @typedef {import("../waiting.js").FormField} FormField */
 
 /** Types of inputs by the format of a text. */
-const TYPES = /** @type {Record<string, string>} */ ({
-  email: "email", uri: "url", date: "date", "date-time": "datetime-local",
-});
+const TYPES = new Map([
+  ["email", "email"], ["uri", "url"], ["date", "date"], ["date-time", "datetime-local"],
+]);
 
 /**
  * @param {{ field: FormField, group: string, value: any, change: (value: any) => void }} props
@@ -41,7 +41,7 @@ function TextField({ field, value, change }) {
   const { kind, required, least, most, format } = field;
   const number = kind === "number" || kind === "integer";
   return html`<label class="field"><${Caption} field=${field} />
-    <input type=${number ? "number" : TYPES[format] ?? "text"} required=${required} value=${value}
+    <input type=${number ? "number" : TYPES.get(format) ?? "text"} required=${required} value=${value}
       step=${kind === "integer" ? "1" : number ? "any" : undefined}
       min=${number ? least ?? undefined : undefined} max=${number ? most ?? undefined : undefined}
       onInput=${(/** @type {any} */ event) => change(event.target.value)} />
