@@ -55,5 +55,6 @@ class Samples:
             case "boolean":
                 return name != "has_more" and next(self._flags)
             case "string":
-                return next(self._texts)
+                # A question has an address or fields.
+                return "" if name == "url" and next(self._flags) else next(self._texts)
         return None

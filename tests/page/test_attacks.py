@@ -638,10 +638,10 @@ HOLES = (
         show_views,
     ),
     Hole(
-        "fields",
+        "choices",
         "waiting/field.js",
-        "${showInvisible(title || name)}",
-        markup("title || name"),
+        "${showInvisible(title)}</label>",
+        markup("title") + "</label>",
         show_views,
     ),
     Hole("runs", "runs/view.js", "${showInvisible(name)}", markup("name"), show_views),
