@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.page.conftest import Site
+from vibe_llms.base.configuration import StorageSettings
+from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.interfaces import Details
 
 pytestmark = pytest.mark.browser
 
@@ -90,3 +95,44 @@ def test_a_conversation_that_is_stored_late_is_shown(
     expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()
     site.finish(run)
     expect(page.locator(".message.assistant").last).to_contain_text("One two three four.")
+
+
+def test_a_conversation_of_1_000_messages_is_read_from_its_end_to_its_beginning(
+    page: Page, site: Site
+) -> None:
+    messages: list[Canister] = []
+    for number in range(500):
+        messages.append(UserCanister.from_text(f"Question {number}"))
+        messages.append(AssistantCanister.from_text(f"Answer {number}.\n\n" + "More words. " * 40))
+    details = Details(created=datetime.now(UTC), name="long", model="scripted/demo")
+    archive = DirectoryArchive(site.home, StorageSettings(durability="fast"))
+    archive.create_now("long", details, messages)
+    page.evaluate("location.hash = '#/c/long'")
+    shown = page.locator(".message")
+    expect(shown.last).to_contain_text("Answer 499.")
+    assert shown.count() <= 100
+    while page.get_by_role("button", name="Earlier messages").count():
+        reading = shown.first.get_attribute("id")
+        page.locator(".scroll").evaluate("(box) => { box.scrollTop = 0; }")
+        page.wait_for_function("(id) => document.querySelector('.message').id !== id", arg=reading)
+        # What was read stays where it was.
+        expect(page.locator(f"#{reading}")).to_be_in_viewport()
+    expect(shown).to_have_count(1000)
+    expect(shown.first).to_contain_text("Question 0")
+    ask(page, "What can you do?")
+    expect(shown.last).to_contain_text("Ask me about")
+    expect(shown.last).to_be_in_viewport()
+
+
+def test_two_tabs_show_the_same_and_outlive_each_other(page: Page, site: Site) -> None:
+    ask(page, "What can you do?")
+    expect(page.locator(".message.assistant")).to_contain_text("Ask me about")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.locator(".message.assistant")).to_contain_text("Ask me about")
+    ask(other, "And forks?")
+    expect(page.locator(".message.assistant")).to_have_count(2)
+    # The first tab follows the changes for both.
+    page.close()
+    site.say("From a terminal")
+    expect(other.locator(".conversations .row").first).to_contain_text("From a terminal")

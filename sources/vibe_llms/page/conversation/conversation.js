@@ -30,6 +30,8 @@ export function ConversationPage({ identity, message = "" }) {
   const show = (/** @type {any} */ run) => {
     void loadRuns().catch(tellError);
     if (history && run.conversation === identity) {
+      // Also somebody who has read far above sees what was sent.
+      history.following.value = true;
       void history.refresh().then(() => history.watch(run));
     } else {
       go(address("c", run.conversation), { replace: !identity });
