@@ -136,3 +136,22 @@ def test_two_tabs_show_the_same_and_outlive_each_other(page: Page, site: Site) -
     page.close()
     site.say("From a terminal")
     expect(other.locator(".conversations .row").first).to_contain_text("From a terminal")
+
+
+def test_reasoning_is_open_until_the_answer_begins(page: Page, site: Site) -> None:
+    site.stop()
+    site.scripts["thinker"] = (
+        '[[replies]]\nparts = [{ reasoning = "First, think." }, { delay-seconds = 1.0 },'
+        ' { text = "Then " }, { delay-seconds = 1.0 }, { text = "talk." }]\n'
+    )
+    site.start()
+    page.reload()
+    page.get_by_label("Model or agent").select_option("scripted/thinker")
+    ask(page, "Go on.")
+    thought = page.get_by_text("First, think.")
+    expect(thought).to_be_visible()
+    expect(page.locator(".message.live")).to_contain_text("Then")
+    expect(thought).to_be_hidden()
+    expect(page.locator(".message.assistant:not(.live)")).to_contain_text("Then talk.")
+    page.get_by_text("Reasoning", exact=True).click()
+    expect(thought).to_be_visible()

@@ -17,7 +17,8 @@ import { TextView } from "./text.js";
 export function ContentsView({ contents = [], plain = false, live = false }) {
   const joined = joinTexts(contents);
   return joined.map((content, place) =>
-    html`<${ContentView} key=${place} content=${content} plain=${plain} live=${live} />`);
+    html`<${ContentView} key=${place} content=${content} plain=${plain}
+      last=${live && place === joined.length - 1} live=${live} />`);
 }
 
 /**
@@ -43,15 +44,16 @@ function joinTexts(contents) {
 }
 
 /**
- * @param {{ content: StoredContent, plain: boolean, live: boolean }} props
+ * @param {{ content: StoredContent, plain: boolean, live: boolean, last: boolean }} props
+ *   `last` is true for what is being written now.
  */
-function ContentView({ content, plain, live }) {
+function ContentView({ content, plain, live, last }) {
   switch (content.kind) {
     case "text":
       return html`<${TextView} content=${content} plain=${plain} />
         <${Citations} citations=${content.citations ?? []} />`;
     case "reasoning":
-      return html`<${Reasoning} open=${live}><${TextView} content=${content} plain=${live} /><//>`;
+      return html`<${Reasoning} open=${last}><${TextView} content=${content} plain=${live} /><//>`;
     case "image":
     case "audio":
     case "video":

@@ -24,7 +24,7 @@ export class LiveMessage {
   get contents() {
     /** @type {import("../contents.js").StoredContent[]} */
     const found = this.reasoning ? [{ kind: "reasoning", data: this.reasoning }] : [];
-    return [...found, { kind: "text", growing: this.text }];
+    return this.text.text ? [...found, { kind: "text", growing: this.text }] : found;
   }
 
   /**

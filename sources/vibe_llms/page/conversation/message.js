@@ -68,7 +68,7 @@ export class MessageView extends Component {
     void version.value;
     const { first, message } = this.props;
     return html`<article class=${`message live ${role}`} aria-label=${sayRole(role)} aria-busy="true">
-      ${null}
+      ${/* In the places of a stored message, so that what is drawn stays. */ null}
       ${first ? html`<header><${RoleLabel} message=${message} /></header>` : null}
       ${role === "invocation"
         ? html`<${ToolCard} name=${name} text=${given} running=${false} waiting=${false} />`
