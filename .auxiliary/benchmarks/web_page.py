@@ -1,4 +1,4 @@
-"""What the web page costs in Chromium: its first paint, long conversations, replies, and memory.
+"""Measure the web page in Chromium: first paint, long conversations, replies, and memory.
 
     python .auxiliary/benchmarks/web_page.py            some minutes
     python .auxiliary/benchmarks/web_page.py --page     also write the table of the performance page
@@ -47,8 +47,8 @@ _BURST, _PAUSE_SECONDS = 50, 0.05
 _TURN = "A reply with **bold** words, `code`, and a list:\n\n- one\n- two\n\n" * 8
 #: Collects long frames, from the first one on.
 _OBSERVE = """
-window.frames50 = [];
-new PerformanceObserver((list) => frames50.push(...list.getEntries().map((one) => one.duration)))
+window.longFrames = [];
+new PerformanceObserver((list) => longFrames.push(...list.getEntries().map((one) => one.duration)))
     .observe({ type: "long-animation-frame", buffered: true });
 """
 _FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -164,12 +164,12 @@ def measure_list(chromium: Browser, site: Site) -> Iterator[Row]:
     with _window(chromium) as (page, _session):
         page.goto(site.url)
         page.wait_for_selector(".conversations .row")
-        page.evaluate("frames50.length = 0")
+        page.evaluate("longFrames.length = 0")
         last = page.locator(".row", has_text=f"Question {CONVERSATIONS - 2}")
         while not last.count():
             page.evaluate("document.querySelector('.conversations').scrollTop += 700")
             page.wait_for_timeout(30)
-        frames = page.evaluate("frames50")
+        frames = page.evaluate("longFrames")
     figures = {"longest frame": max(frames, default=0.0), "frames over 50 ms": float(len(frames))}
     yield _limit(f"scroll through {CONVERSATIONS:,} conversations", figures, "ms", 50)
 
@@ -181,14 +181,10 @@ def measure_streaming(chromium: Browser, site: Site) -> Iterator[Row]:
         session.send("Performance.enable")
         page.wait_for_timeout(500)
         before = _metrics(session)
-        page.evaluate("frames50.length = 0")
-        box = page.get_by_label("Message", exact=True)
-        box.fill("many")
-        box.press("Enter")
-        stored = page.locator(".message.assistant:not(.live)")
-        expect(stored).to_have_count(1, timeout=120_000)
+        page.evaluate("longFrames.length = 0")
+        _ask(page, "many", replies=1)
         after = _metrics(session)
-        frames = page.evaluate("frames50")
+        frames = page.evaluate("longFrames")
     script = (after["ScriptDuration"] - before["ScriptDuration"]) * 1000
     task = (after["TaskDuration"] - before["TaskDuration"]) * 1000
     what = f"a reply of {len(REPLY) // 1000} kB in {DELTAS:,} deltas"
@@ -201,13 +197,8 @@ def measure_memory(chromium: Browser, site: Site) -> Iterator[Row]:
     with _window(chromium) as (page, session):
         page.goto(site.url)
         expect(page.locator("select.model")).to_contain_text("scripted/turns")
-        box = page.get_by_label("Message", exact=True)
         for number in range(TURNS):
-            box.fill(f"Question {number}")
-            box.press("Enter")
-            stored = page.locator(".message.assistant:not(.live)")
-            expect(stored).to_have_count(number + 1, timeout=30_000)
-            expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+            _ask(page, f"Question {number}", replies=number + 1)
         session.send("HeapProfiler.collectGarbage")
         session.send("Performance.enable")
         heap = _metrics(session)["JSHeapUsedSize"] / 1e6
@@ -218,6 +209,15 @@ def measure_memory(chromium: Browser, site: Site) -> Iterator[Row]:
         "MB",
         150,
     )
+
+
+def _ask(page: Page, text: str, *, replies: int) -> None:
+    """Send a message, and wait until so many replies are stored."""
+    box = page.get_by_label("Message", exact=True)
+    box.fill(text)
+    box.press("Enter")
+    stored = page.locator(".message.assistant:not(.live)")
+    expect(stored).to_have_count(replies, timeout=120_000)
 
 
 def _metrics(session: CDPSession) -> dict[str, float]:

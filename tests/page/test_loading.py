@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.page.conftest import Site
 from vibe_llms.server.page import load_page
@@ -62,3 +62,23 @@ def test_without_colors_and_formulas_the_page_shows_text(page: Page, site: Site)
     expect(page.locator(".message.assistant")).to_contain_text("end")
     expect(page.locator(".formula")).to_have_text("x^2")
     expect(page.locator("pre")).to_have_text("print(1)")
+
+
+def test_a_server_that_does_not_answer_yet_is_asked_again(site: Site, page: Page) -> None:
+    site.say("Hello")
+    refusals = iter([503, 503])
+
+    def refuse(route: Route) -> None:
+        if (status := next(refusals, 0)) == 0:
+            route.fallback()
+        else:
+            route.fulfill(status=status, json={"error": {"message": "not yet"}})
+
+    page.route("**/api/session", refuse)
+    # The list cannot be loaded at first either; the changes that follow load it.
+    page.route("**/api/conversations?*", lambda route: route.abort(), times=1)
+    page.reload()
+    expect(page.locator("[aria-busy=true] h1")).to_have_text("vibe-llms")
+    assert page.get_by_role("textbox").count() == 0
+    expect(page.get_by_label("Message", exact=True)).to_be_visible()
+    expect(page.locator(".conversations .row")).to_contain_text("Hello")

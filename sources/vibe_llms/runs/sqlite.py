@@ -179,7 +179,13 @@ class SqliteRunStore(SqliteSteering):
         limit: int | None = None,
     ) -> Sequence[RunRecord]:
         """Return the runs of a user, newest first; see `RunStore.survey`."""
-        chosen = f"status in ({', '.join('?' * len(statuses))})" if statuses else "true"
+        chosen, values = "user = ?", [user]
+        if statuses:
+            chosen += f" and status in ({', '.join('?' * len(statuses))})"
+            values += statuses
+        if conversation:
+            chosen += " and conversation = ?"
+            values.append(conversation)
         most = -1 if limit is None else limit
 
         def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
@@ -188,10 +194,9 @@ class SqliteRunStore(SqliteSteering):
                 raise rules.not_found(after)
             rows = database.execute(
                 f"select {_STATUS}, recipe, prompt, state from runs "  # noqa: S608
-                f"where user = ? and {chosen} and (? = '' or conversation = ?) "
-                f"and (? = '' or (created, identity) < ({place})) "
+                f"where {chosen} and (? = '' or (created, identity) < ({place})) "
                 "order by created desc, identity desc limit ?",
-                (user, *statuses, *[conversation] * 2, after, user, after, most),
+                (*values, after, user, after, most),
             )
             return [*map(_read_record, rows)]
 

@@ -34,6 +34,7 @@ from vibe_llms.server.request_limits import check_characters
 from vibe_llms.server.schemas import read_schema
 from vibe_llms.server.spaces import UserSpace
 
+#: The values of `RunStatus`, and `unfinished` for all runs that have not ended.
 _Wanted: TypeAlias = Literal[
     "queued", "running", "waiting", "completed", "failed", "cancelled", "unfinished"
 ]

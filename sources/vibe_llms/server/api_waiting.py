@@ -81,7 +81,7 @@ async def _survey(space: UserSpace) -> Sequence[RunView]:
     views: list[RunView] = []
     active = (RunStatus.RUNNING, RunStatus.WAITING)
     for record in await space.session.survey_runs(statuses=active, limit=_MOST_RUNS):
-        # It may end meanwhile, and be removed with its conversation.
+        # It may have been removed since, with its conversation.
         with suppress(RunNotFound, ConversationNotFound):
             run = await space.session.access_run(record.identity)
             if run.record.status is RunStatus.WAITING or await run.survey_questions():

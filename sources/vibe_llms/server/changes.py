@@ -24,8 +24,8 @@ _CURSOR = re.compile(r"([0-9a-f]+)-([0-9]{1,15})")
 _MOST_KEPT = 1000
 #: Number of ended runs that are compared; more do not begin and end between two looks.
 _MOST_ENDED = 50
-#: Number of runs with each other status that are compared.
-_MOST_UNFINISHED = 200
+#: Number of runs that have not ended that are compared.
+_MOST_UNFINISHED = 600
 
 
 class _Change(Struct, frozen=True, tag_field="change"):

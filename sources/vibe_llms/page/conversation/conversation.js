@@ -77,8 +77,10 @@ export function ConversationPage({ identity, message = "" }) {
       const added = await outbox.steer(run.id);
       if (added) void history?.refreshRun();
       if (added || outbox.code !== "steering_refused") return;
-      // The reply was ending, so this is the next message.
+      // The reply was ending, so this is the next message, unless it is sent or emptied by then.
+      outbox.error.value = "";
       await history?.ended;
+      if (!outbox.draft.value.text.trim()) return;
     }
     const wanted = model.value || (identity ? "" : chosenModel.value);
     const begun = await outbox.send(wanted);

@@ -17,10 +17,10 @@ export function TextView({ content, plain = false }) {
   const { growing } = content;
   const size = content.data?.size ?? 0;
   const [loaded, setLoaded] = useState(/** @type {string | null} */ (null));
-  const [asked, setAsked] = useState(size <= EAGER_BYTES);
+  const [asked, setAsked] = useState(false);
   const [error, setError] = useState("");
   const text = textOf(content) ?? loaded;
-  const wanted = !growing && text === null && !error && asked;
+  const wanted = !growing && text === null && !error && (asked || size <= EAGER_BYTES);
   useEffect(() => {
     if (wanted) loadText(content).then(setLoaded, (/** @type {Error} */ one) => setError(one.message));
   }, [wanted]);

@@ -137,11 +137,11 @@ function pathOf(id) {
 let timer = 0;
 
 onChange(({ change }) => {
-  if (change === "run" || timer || !listed.value) return;
+  if (change === "run" || timer) return;
   // Several changes at once need one request.
   timer = setTimeout(() => {
     timer = 0;
-    void refreshHead().catch(() => undefined);
+    void (listed.value ? refreshHead() : loadConversations()).catch(() => undefined);
   }, 300);
 });
 
