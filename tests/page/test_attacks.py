@@ -254,13 +254,14 @@ def show_list(watch: Watch, groups: int) -> None:
     rows = watch.page.locator(".conversations .row")
     rows.first.wait_for()
     seen = set()
-    for step in range(2 if groups == 1 else 40):
+    for step in range(40):
         watch.page.locator(".conversations").evaluate(
             "(list, top) => { list.scrollTop = top; }", step * 600
         )
-        watch.scan()
+        if watch.scan():
+            break
         seen |= set(rows.locator("a").evaluate_all("(all) => all.map((one) => one.hash)"))
-    if groups > 1:
+    else:
         assert len(seen) > len(ATTACKS)
 
 
@@ -422,7 +423,7 @@ def show_views(watch: Watch, groups: int) -> None:
             for address in _VIEWS:
                 watch.show("#/settings")
                 watch.show(address)
-                shown = watch.page.locator("main :is(article, li, tr, details, .card)")
+                shown = watch.page.locator("main :is(article, li, ul, details, .card)")
                 shown.first.wait_for(state="attached")
                 watch.page.locator("main details").evaluate_all(
                     "(all) => all.forEach((one) => { one.open = true; })"
@@ -519,7 +520,7 @@ HOLES = (
     Hole(
         "reasoning",
         "conversation/contents_view.js",
-        "<${TextView} content=${content} /><//>`;",
+        "<${TextView} content=${content} plain=${live} /><//>`;",
         markup("content.data") + "<//>`;",
         show_messages,
     ),
