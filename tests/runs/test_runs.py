@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -15,6 +16,7 @@ import pytest
 from tests.runs.rig import SCRIPTS, TEXT, Rig, follow, text_of, wait_for
 from vibe_llms import Decision
 from vibe_llms.base.exceptions import (
+    ContentMissing,
     ConversationBusy,
     DecisionRefused,
     LeaseLost,
@@ -31,6 +33,7 @@ from vibe_llms.messages.canisters import (
     StopReason,
     UserCanister,
 )
+from vibe_llms.providers import pieces
 from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import (
     ApprovalRequested,
@@ -44,6 +47,7 @@ from vibe_llms.runs import (
     RunEvent,
     RunExpired,
     RunStatus,
+    core,
 )
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import Lease
@@ -74,6 +78,28 @@ async def test_another_process_finds_what_the_run_added(rig: Rig) -> None:
     assert await other.survey_runs(statuses=[RunStatus.FAILED]) == []
     with pytest.raises(RunNotFound):
         await other.access_run("0000")
+
+
+@pytest.mark.parametrize("removed", [True, False])
+async def test_a_turn_whose_contents_go_while_it_is_read_names_the_cause(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    one, other = await rig.open(), await rig.open()
+    conversation = await one.begin("scripted/talk")
+    run = await one.start(conversation, "A long prompt, kept as a content. " * 1000)
+    await run.result()
+    found = await other.access_run(run.identity)
+    load = pieces.with_texts
+
+    async def lose(*arguments: Any) -> Any:
+        if removed:
+            await one.remove(conversation.identity)
+        shutil.rmtree(rig.home / "content")
+        return await load(*arguments)
+
+    monkeypatch.setattr(core, "with_texts", lose)
+    with pytest.raises(RunNotFound if removed else ContentMissing):
+        await found.read()
 
 
 async def test_every_cursor_gives_the_rest_exactly_once_live_and_replayed(rig: Rig) -> None:

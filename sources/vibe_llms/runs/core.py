@@ -15,6 +15,7 @@ from msgspec import Struct
 from vibe_llms.agents.ensemble import AgentsEnsemble
 from vibe_llms.base.configuration import LOCAL, RunSettings
 from vibe_llms.base.exceptions import (
+    ContentMissing,
     ConversationNotFound,
     OutputInvalid,
     RequestError,
@@ -355,7 +356,12 @@ class Runs:
         elsewhere = {one.name for one in record.recipe.declared}
         prompt = await offload(len(record.prompt) > LOOP_BYTES, read_lines, record.prompt)
         own = find_own(canisters, prompt, elsewhere)
-        added = tuple(await with_texts(own, self._host.load))
+        try:
+            added = tuple(await with_texts(own, self._host.load))
+        except ContentMissing:
+            # If the run was removed with its conversation, that is the error.
+            await self.store.refresh(record)
+            raise
         replies = [one for one in added if isinstance(one, AssistantCanister | InvocationCanister)]
         text = "".join(
             text_of(one.contents)
