@@ -32,7 +32,7 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 #: The most calls of functions on the event loop for a request, those of asyncio and of the client
 #: here included; coroutines that go on count again.
-MOST_CALLS = {"chat": 2700, "responses": 2850}
+MOST_CALLS = {"chat": 2800, "responses": 2950}
 #: One for the request, and one for the turn.
 MOST_TASKS = 2
 #: One each for the idle connection, the idle user, the turn, and the reply of the provider.
@@ -156,8 +156,9 @@ async def test_a_request_that_is_not_stored_takes_few_calls_tasks_and_timers(
         tasks = record(monkeypatch, loop, "create_task")
         timers = record(monkeypatch, loop, "call_at")
         measured = []
-        # The server's own work, twice a second, may fall into one of the requests, not into each.
-        for _ in range(3):
+        # The server's own work, twice a second, may fall into some of the requests, not into each;
+        # a loaded machine takes more rounds of the event loop.
+        for _ in range(10):
             for recorded in (calls, tasks, timers):
                 recorded.clear()
             sys.setprofile(count)
