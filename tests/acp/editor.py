@@ -18,11 +18,6 @@ from vibe_llms.acp.running import serve_streams
 SECONDS = 30.0
 
 
-def script_of_replies(*replies: str) -> str:
-    """A script whose replies have these parts in TOML, one after the other."""
-    return "\n".join(f"[[replies]]\nparts = [ {parts} ]" for parts in replies)
-
-
 class Failure(Exception):
     """An error that the agent answered."""
 
@@ -70,15 +65,18 @@ class Editor:
                 self.asked.append(message)
                 if method in self.replies:
                     self.answer(identity, self.replies[method](params))
-            case {"result": result, "id": identity}:
+            case {"result": result, "id": identity} if identity in self._answers:
                 self._answers.pop(identity).set_result(result)
             case {"error": error, "id": identity} if identity in self._answers:
                 self._answers.pop(identity).set_exception(Failure(error))
 
     def send(self, message: Any) -> None:
-        self._send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.send_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
     def send_line(self, line: bytes) -> None:
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+            message = json.loads(line.decode("utf-8", "replace"))
+            self._methods[message["id"]] = message["method"]
         self._send(line + b"\n")
 
     def answer(self, identity: Any, result: Any) -> None:
@@ -90,7 +88,6 @@ class Editor:
     def begin(self, method: str, **params: Any) -> asyncio.Future[Any]:
         """Send a request, whose answer is awaited later."""
         number = next(self._numbers)
-        self._methods[number] = method
         self._answers[number] = asyncio.get_running_loop().create_future()
         self.send({"id": number, "method": method, "params": params})
         return self._answers[number]
@@ -188,4 +185,4 @@ async def connecting(options: LaunchOptions = LaunchOptions()) -> AsyncIterator[
         await asyncio.wait_for(over.wait(), SECONDS)
         os.close(theirs)
         os.close(back)
-    assert editor.problems == []
+    assert not editor.problems, editor.problems[0]

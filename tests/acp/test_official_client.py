@@ -22,11 +22,8 @@ from acp.schema import (
     SessionNotification,
     ToolCallUpdate,
 )
-from tests.acp.editor import script_of_replies
+from tests.acp.scripts import ECHO, call, replies, server
 from tests.cli.command import script_of, write_script
-from tests.fakes import mcp_server
-
-SERVER = Path(mcp_server.__file__)
 
 
 class OfficialClient:
@@ -66,26 +63,19 @@ async def connected(*arguments: str) -> AsyncIterator[tuple[OfficialClient, Clie
 
 
 async def test_the_official_client_streams_a_turn_with_a_tool_call(tmp_path: Path) -> None:
-    script = script_of_replies(
-        "{ text = 'Now: ' }, { invocation = 'fake/echo', arguments = { text = 'hello' } }",
-        "{ text = 'Done.' }",
+    script = replies(
+        f"{{ text = 'Now: ' }}, {call('fake/echo', text='hello')}", "{ text = 'Done.' }"
     )
-    server = {
-        "name": "fake",
-        "command": sys.executable,
-        "args": [str(SERVER)],
-        "env": [],
-    }
     async with connected("-m", write_script(tmp_path, script)) as (client, agent):
         opened = await agent.new_session(
-            cwd=str(tmp_path), mcp_servers=[McpServerStdio.model_validate(server)]
+            cwd=str(tmp_path), mcp_servers=[McpServerStdio.model_validate(server(ECHO))]
         )
         done = await agent.prompt(session_id=opened.session_id, prompt=[text_block("Echo!")])
         assert done.stop_reason == "end_turn"
         seen = client.state.snapshot()
-    (call,) = seen.tool_calls.values()
-    assert (call.title, call.status) == ("fake/echo", "completed")
-    assert call.raw_input == {"text": "hello"}
+    (made,) = seen.tool_calls.values()
+    assert (made.title, made.status) == ("fake/echo", "completed")
+    assert made.raw_input == {"text": "hello"}
     texts = [chunk.content.text for chunk in seen.agent_messages]
     assert "".join(texts) == "Now: Done."
     ((asked, kinds),) = client.asked

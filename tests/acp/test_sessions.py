@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.acp.editor import Failure, editing, script_of_replies
-from tests.cli.command import script_of, write_script
-from vibe_llms.acp.options import LaunchOptions
-
-
-def options_for(folder: Path, script: str, **options: Any) -> LaunchOptions:
-    """Options with a model that follows a script."""
-    return LaunchOptions(model=write_script(folder, script), **options)
-
-
-def stored(home: Path) -> list[dict[str, Any]]:
-    """The messages of the only conversation on the disk."""
-    (path,) = home.glob("conversations/*/messages.jsonl")
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+from tests.acp.editor import Failure, editing
+from tests.acp.scripts import options_for, replies, said_by_user, stored
+from tests.cli.command import script_of
 
 
 async def test_text_arrives_in_pieces_of_one_message_and_is_stored(
@@ -60,17 +48,11 @@ async def test_a_cancel_right_after_a_prompt_is_not_missed(tmp_path: Path, home:
         turns = [editor.prompt(session, text) for text in ("One", "Two", "Three")]
         editor.notify("session/cancel", sessionId=session)
         assert [(await turn)["stopReason"] for turn in turns] == ["cancelled"] * 3
-    assert [one["contents"][0]["data"] for one in stored(home) if one["role"] == "user"] == [
-        "One",
-        "Two",
-        "Three",
-    ]
+    assert said_by_user(home) == ["One", "Two", "Three"]
 
 
 async def test_a_message_during_a_turn_is_added_to_it(tmp_path: Path, home: Path) -> None:
-    script = script_of_replies(
-        "{ text = ['First. '] }, { delay-seconds = 0.5 }", "{ text = 'Second.' }"
-    )
+    script = replies("{ text = ['First. '] }, { delay-seconds = 0.5 }", "{ text = 'Second.' }")
     async with editing(options_for(tmp_path, script)) as editor:
         session = await editor.open(tmp_path)
         first = editor.prompt(session, "One")

@@ -130,7 +130,13 @@ class AcpAgent:
 
         conversation, ensembles = await self._open_with_servers(client, rows, begin)
         return AcpSession(
-            client, session, conversation, folder=given.cwd, ensembles=ensembles, agent=agent
+            client,
+            session,
+            conversation,
+            folder=given.cwd,
+            ensembles=ensembles,
+            agent=agent,
+            servers=rows,
         )
 
     async def _load(self, params: Raw) -> Reply:
@@ -196,7 +202,13 @@ class AcpAgent:
 
         conversation, ensembles = await self._open_with_servers(client, rows, resume)
         return AcpSession(
-            client, session, conversation, folder=given.cwd, ensembles=ensembles, agent=agent
+            client,
+            session,
+            conversation,
+            folder=given.cwd,
+            ensembles=ensembles,
+            agent=agent,
+            servers=rows,
         )
 
     async def _open_with_servers(

@@ -17,7 +17,7 @@ NO_AGENT = "-"
 
 def describe_choices(session: Session, model: str, agent: str) -> Sequence[SelectOption]:
     """Return the options with their values; `model` and `agent` are the current ones."""
-    addresses = dict.fromkeys((model, *session.survey_addresses()))
+    addresses = dict.fromkeys((model, *session.survey_addresses(usable=True)))
     options = [
         SelectOption(
             id=MODEL,

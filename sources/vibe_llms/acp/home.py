@@ -21,7 +21,8 @@ from vibe_llms.session.parts import LIMIT_WINDOWS, SessionParts
 from vibe_llms.storage.backends import open_backend
 
 _MCP = "vibe_llms.ensembles.mcp"
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST_NAME = 40
 #: A variable without a value, whose default is the text `$`: what clients send is not expanded.
 _DOLLAR = "${VIBE_LLMS_ACP_UNSET:-$}"
 
@@ -77,15 +78,16 @@ class Home:
         await self._backend.close()
 
     def _configure(self, params: NewSessionParams) -> tuple[Configuration, Sequence[str]]:
-        servers = params.mcp_servers or ()
-        if not servers:
-            return self.configuration, ()
-        taken = {row.name for row in self.configuration.rows(ENSEMBLES)}
-        rows: dict[str, Mapping[str, Any]] = {}
-        for server in servers:
-            rows[_find_name(server.name, {*taken, *rows})] = _produce_row(server, params.cwd)
+        # Read again for each session, because the user may have changed it.
         places = self.configuration.places
-        return load_configuration(places, overrides={ENSEMBLES: rows}), [*rows]
+        configuration = load_configuration(places)
+        taken = {row.name for row in configuration.rows(ENSEMBLES)}
+        rows: dict[str, Mapping[str, Any]] = {}
+        for server in params.mcp_servers or ():
+            rows[_find_name(server.name, {*taken, *rows})] = _produce_row(server, params.cwd)
+        if rows:
+            configuration = load_configuration(places, overrides={ENSEMBLES: rows})
+        return configuration, [*rows]
 
 
 def _find_name(name: str, taken: Collection[str]) -> str:
@@ -93,7 +95,9 @@ def _find_name(name: str, taken: Collection[str]) -> str:
 
     It is not that of another row, whose rules would then hold for the server.
     """
-    plain = _ODD.sub("-", name).strip("-.") or "server"
+    plain = _ODD.sub("-", name)[:_LONGEST_NAME].strip("-") or "server"
+    if not plain[0].isalpha():
+        plain = f"server-{plain}"
     number, found = 1, plain
     while found in taken:
         number += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -74,30 +74,38 @@ def produce_approver(client: SessionClient) -> Approver:
 
     async def approve(request: ApprovalRequest) -> Decision:
         invocation, tool = request.invocation, request.invoker
-        params = PermissionParams(
-            client.session,
-            AskedCall(
-                tool_call_id=invocation.identity,
-                title=tool.name,
-                kind=find_kind(tool.name, {tool.name: tool}),
-                status="pending",
-                content=[ToolContent(SentText(request.reason))],
-                raw_input=raw_input(invocation),
-            ),
-            _offer_choices(request),
+        call = AskedCall(
+            tool_call_id=invocation.identity,
+            title=tool.name,
+            kind=find_kind(tool.name, {tool.name: tool}),
+            status="pending",
+            content=[ToolContent(SentText(request.reason))],
+            raw_input=raw_input(invocation),
         )
-        try:
-            answer = await client.ask("session/request_permission", params)
-            outcome = _PERMISSION.decode(answer).outcome
-        except (RpcError, ValueError) as error:
-            client.show(Notice("run", f"{tool.name} did not run, as the client sent: {error}"))
-            return _UNANSWERED
-        if outcome.outcome != "selected":
-            return Decision.DENY
-        offered = {choice.option_id for choice in params.options}
-        return _DECISIONS[outcome.option_id] if outcome.option_id in offered else _UNANSWERED
+        chosen = await ask_permission(client, call, _offer_choices(request))
+        return _UNANSWERED if chosen is None else _DECISIONS[chosen]
 
     return approve
+
+
+async def ask_permission(
+    client: SessionClient, call: AskedCall, choices: Sequence[PermissionChoice]
+) -> str | None:
+    """Let the client ask the user, and return the id of the chosen answer.
+
+    A client that cancels the question chooses the last answer. None if the client cannot ask.
+    """
+    params = PermissionParams(client.session, call, choices)
+    try:
+        answer = await client.ask("session/request_permission", params)
+        outcome = _PERMISSION.decode(answer).outcome
+    except (RpcError, ValueError) as error:
+        client.show(Notice("run", f"{call.title}: the editor did not ask the user: {error}"))
+        return None
+    if outcome.outcome != "selected":
+        return choices[-1].option_id
+    offered = {choice.option_id for choice in choices}
+    return outcome.option_id if outcome.option_id in offered else None
 
 
 def _offer_choices(request: ApprovalRequest) -> list[PermissionChoice]:

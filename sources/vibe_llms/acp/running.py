@@ -37,7 +37,7 @@ _ABILITIES: Mapping[str, Any] = {
 }
 _INTERRUPTED = 130
 #: Seconds for calls that are being answered when the client has ended, and for the last lines.
-_FINISH_SECONDS, _WRITE_SECONDS = 10.0, 2.0
+_FINISH_SECONDS, _WRITE_SECONDS = 3.0, 2.0
 
 
 class AgentProgram:

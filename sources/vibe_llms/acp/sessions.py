@@ -10,6 +10,7 @@ from vibe_llms.acp.choices import AGENT, MODEL, NO_AGENT, describe_choices
 from vibe_llms.acp.client import SessionClient
 from vibe_llms.acp.replaying import replay
 from vibe_llms.acp.reporting import TurnReporter
+from vibe_llms.acp.reviewing import review_changes
 from vibe_llms.acp.rpc import INVALID_PARAMS, RpcError, quote
 from vibe_llms.acp.updates import CostAmount, InfoUpdate, SelectOption, TokensUpdate
 from vibe_llms.base.exceptions import PackageMissing, RequestError
@@ -54,7 +55,9 @@ class AcpSession:
         folder: str,
         ensembles: Sequence[str],
         agent: str,
+        servers: Sequence[str],
     ) -> None:
+        """Create a session; `servers` are the `ensembles` that the client has named."""
         self.client = client
         self.session = session
         self.conversation = conversation
@@ -68,6 +71,8 @@ class AcpSession:
         #: The turn that is running, which returns its stop reason.
         self._turn: asyncio.Task[AcpReason] | None = None
         self._title = ""
+        #: Ensembles whose changed tools the user is asked about before the next turn.
+        self._unreviewed = frozenset(servers)
 
     @property
     def busy(self) -> bool:
@@ -168,6 +173,7 @@ class AcpSession:
     async def _answer(self, pending: _Pending, said: Sequence[Canister]) -> AcpReason:
         await self._apply_choices()
         await self._catch_up()
+        await self._review(pending)
         self._turn = asyncio.create_task(self._converse(pending, said))
         try:
             reason = await self._turn
@@ -185,6 +191,13 @@ class AcpSession:
         # The turn begins without a pause, so that no cancel is missed.
         turn = await self.conversation.converse(said, event_handler=self._reporter)
         return _REASONS.get(turn.stop_reason, "end_turn")
+
+    async def _review(self, pending: _Pending) -> None:
+        """Ask once about tools of the client's servers that have changed since their approval."""
+        names, self._unreviewed = self._unreviewed, frozenset()
+        if names and not pending.cancelled:
+            state = self.session.configuration.places.state
+            await review_changes(self.client, self.conversation.ensembles, names, state)
 
     async def _catch_up(self) -> None:
         """Show the messages that other programs have added, and tag the folder."""
