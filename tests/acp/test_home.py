@@ -78,6 +78,11 @@ async def test_a_server_that_does_not_start_is_reported_and_left_out(tmp_path: P
         note = await editor.wait_for("agent_thought_chunk")
         assert "broken" in note["content"]["text"]
         assert "its tools are left out" in note["content"]["text"]
+        # An editor drops what it gets about a session before it knows the session.
+        opened = next(one for one in editor.messages if "sessionId" in one.get("result", {}))
+        updates = [one for one in editor.messages if one.get("method") == "session/update"]
+        assert editor.messages.index(opened) < editor.messages.index(updates[0])
+        assert {name for name, _ in editor.updates} == {session}
         assert await editor.say(session, "Echo") == "end_turn"
         assert len(editor.asked) == 1
 

@@ -194,11 +194,11 @@ def test_a_line_that_is_too_long_is_refused(tmp_path: Path) -> None:
     """The rest of it is skipped, and the next line is read."""
     with running() as agent:
         assert agent.process.stdin is not None
-        chunk = b" " * (1024 * 1024)
+        chunk = b"x" * (1024 * 1024)
         for _ in range(129):
             agent.process.stdin.write(chunk)
         assert "more than 134,217,728 bytes" in agent.read()["error"]["message"]
-        agent.process.stdin.write(b"\n" + encode(INITIALIZE))
+        agent.process.stdin.write(b"x\n" + encode(INITIALIZE))
         assert agent.read()["result"]["protocolVersion"] == 1
 
 

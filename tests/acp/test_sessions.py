@@ -10,6 +10,7 @@ import pytest
 from tests.acp.editor import Failure, editing
 from tests.acp.scripts import options_for, replies, said_by_user, stored
 from tests.cli.command import script_of
+from vibe_llms.acp import running
 
 
 async def test_text_arrives_in_pieces_of_one_message_and_is_stored(
@@ -86,3 +87,16 @@ async def test_the_reason_why_a_turn_ended_is_said(
     script = script_of("{ text = 'Well.' }", stop_reason=f"'{reason}'").replace("stop_", "stop-")
     async with editing(options_for(tmp_path, script)) as editor:
         assert await editor.say(await editor.open(tmp_path), "Hi") == expected
+
+
+async def test_a_client_that_ends_does_not_wait_for_the_model(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn is ended first; other calls have some seconds to be answered."""
+    monkeypatch.setattr(running, "_FINISH_SECONDS", 1000.0)
+    script = script_of("{ text = 'One ' }", "{ stall = true }")
+    async with editing(options_for(tmp_path, script)) as editor:
+        turn = editor.prompt(await editor.open(tmp_path), "Count")
+        await editor.wait_for("agent_message_chunk")
+    assert (await turn)["stopReason"] == "cancelled"
+    assert [one["role"] for one in stored(home)] == ["user", "assistant"]
