@@ -88,7 +88,7 @@ async def test_sessions_are_listed_by_folder_with_titles_and_pages(tmp_path: Pat
         other = await editor.open(there)
         await editor.say(other, "Elsewhere")
         empty = await editor.open(there)
-        listed = await editor.call("session/list", cwd=str(there))
+        listed = await editor.call("session/list", cwd=f"{there}/")
         assert [one["sessionId"] for one in listed["sessions"]] == [other]
         assert (listed["sessions"][0]["title"], listed["sessions"][0]["cwd"]) == (
             "Elsewhere",
@@ -271,3 +271,68 @@ async def test_pictures_and_files_of_a_prompt_come_back(tmp_path: Path, home: Pa
     assert base64.b64decode(picture["data"]) == PICTURE
     assert [one["role"] for one in stored(home)] == ["document", "user", "assistant"]
     assert "trusted" not in json.dumps(stored(home)[0])
+
+
+async def test_other_files_of_a_prompt_are_attached(tmp_path: Path, home: Path) -> None:
+    def encode(data: bytes) -> str:
+        return base64.b64encode(data).decode()
+
+    blocks: list[Mapping[str, Any]] = [
+        {"type": "resource", "resource": {"uri": "file:///sky.png", "blob": encode(PICTURE)}},
+        {"type": "resource", "resource": {"uri": "file:///a.csv", "blob": encode(b"a,b\n1,2\n")}},
+    ]
+    async with editing(options_for(tmp_path, ANSWER)) as editor:
+        session = await editor.open(tmp_path)
+        await editor.call("session/prompt", sessionId=session, prompt=blocks)
+    (message, _) = stored(home)
+    kinds = [(one["kind"], one.get("mimetype")) for one in message["contents"]]
+    assert kinds[0] == ("image", "image/png")
+    assert kinds[1][1] == "text/csv"
+
+
+async def test_a_prompt_with_a_file_waits_for_the_turn(tmp_path: Path, home: Path) -> None:
+    script = replies("{ text = 'First. ' }, { delay-seconds = 0.3 }", "{ text = 'Second.' }")
+    blocks = [
+        {"type": "resource", "resource": {"uri": "file:///a.py", "text": "x = 1"}},
+        {"type": "text", "text": "Read it"},
+    ]
+    async with editing(options_for(tmp_path, script)) as editor:
+        session = await editor.open(tmp_path)
+        first = editor.prompt(session, "One")
+        await editor.wait_for("agent_message_chunk")
+        second = editor.begin("session/prompt", sessionId=session, prompt=blocks)
+        assert [(await turn)["stopReason"] for turn in (first, second)] == ["end_turn"] * 2
+    roles = [one["role"] for one in stored(home)]
+    assert roles == ["user", "assistant", "document", "user", "assistant"]
+
+
+async def test_a_message_that_a_cancelled_turn_did_not_send_is_stored(
+    tmp_path: Path, home: Path
+) -> None:
+    script = script_of("{ text = 'One ' }", "{ stall = true }")
+    async with editing(options_for(tmp_path, script)) as editor:
+        session = await editor.open(tmp_path)
+        turns = [editor.prompt(session, "One")]
+        await editor.wait_for("agent_message_chunk")
+        turns.append(editor.prompt(session, "Two"))
+        await editor.call("session/list")
+        await editor.call("session/close", sessionId=session)
+        assert [(await turn)["stopReason"] for turn in turns] == ["cancelled"] * 2
+    assert said_by_user(home) == ["One", "Two"]
+    # It begins the next turn, because no turn has sent it.
+    assert "steered" not in stored(home)[-1]
+
+
+async def test_a_content_that_is_lost_does_not_hide_the_rest(tmp_path: Path, home: Path) -> None:
+    options = options_for(tmp_path, ANSWER)
+    async with editing(options) as editor:
+        session = await editor.open(tmp_path)
+        for text in ("a" * 5000, "b" * 5000):
+            await editor.say(session, text)
+    lost = min(home.glob("content/*/data"), key=lambda path: path.read_bytes())
+    assert lost.read_bytes().startswith(b"a")
+    lost.unlink()
+    async with editing(options) as editor:
+        await load(editor, session, tmp_path)
+        assert editor.text("user_message_chunk") == "b" * 5000
+        assert editor.text() == "Yes.Yes."

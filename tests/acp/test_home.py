@@ -12,7 +12,10 @@ import pytest
 from tests.acp.editor import Failure, editing
 from tests.acp.scripts import ASKING, ECHO, call, options_for, replies, server, stored
 from tests.cli.command import script_of
+from vibe_llms.acp.home import _find_name, _produce_row
 from vibe_llms.acp.options import LaunchOptions
+from vibe_llms.acp.requests import NamedValue, ServerParams
+from vibe_llms.base.configuration import fill_variables
 
 PERMISSION = "session/request_permission"
 
@@ -157,3 +160,17 @@ async def test_a_changed_tool_is_blocked_until_the_user_has_seen_the_change(
         await editor.say(session, "Echo")
         assert editor.of("tool_call_update")[-1]["status"] == "completed"
     assert path.read_text("utf-8") == approved
+
+
+def test_a_server_gets_a_row_with_a_name_that_tools_can_have() -> None:
+    names = [_find_name(name, {"files"}) for name in ("files", "My files!", "9", "", "x" * 99, "ü")]
+    assert names == ["files-2", "My-files", "server-9", "server", "x" * 40, "server"]
+
+
+def test_servers_over_http_become_rows() -> None:
+    header = NamedValue("Authorization", "Bearer ${TOKEN}")
+    given = ServerParams("a", "sse", url="https://a.test/${X}", headers=(header,))
+    row = _produce_row(given, "/project")
+    assert (row["transport"], row["roots"]) == ("sse", ["/project"])
+    for text, meant in ((row["url"], given.url), (row["headers"][header.name], header.value)):
+        assert fill_variables(text, {"X": "no", "TOKEN": "no"}) == meant

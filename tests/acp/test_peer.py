@@ -13,6 +13,9 @@ import pytest
 from tests.acp.editor import Failure, connecting, editing
 from tests.acp.scripts import options_for, stored
 from tests.cli.command import script_of
+from vibe_llms.acp.failures import explain
+from vibe_llms.acp.peer import Empty, Peer
+from vibe_llms.base.exceptions import RequestError
 
 LINES: list[tuple[bytes, int, str]] = [
     (b"hello", -32700, "not valid JSON"),
@@ -241,3 +244,38 @@ async def test_many_requests_at_once_are_all_answered() -> None:
     async with editing() as editor:
         answers = [editor.begin("session/list") for _ in range(300)]
         assert await asyncio.gather(*answers) == [{"sessions": []}] * 300
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (OSError(28, "No space left on device"), -32603, "No space left on device"),
+        (ZeroDivisionError("by zero"), -32603, "ZeroDivisionError: by zero (a bug)"),
+        (RequestError("wrong"), -32602, "wrong"),
+    ],
+)
+def test_an_error_is_explained(error: Exception, code: int, text: str) -> None:
+    explained = explain(error)
+    assert (explained.code, explained.message) == (code, text)
+
+
+async def test_our_requests_end_with_the_client() -> None:
+    """Also if its last answer is an error that is none."""
+    sent: list[bytes] = []
+
+    class Output:
+        write = staticmethod(sent.append)
+
+        async def drain(self) -> None:
+            return
+
+    peer = Peer(Output(), lambda _: None, explain, print)
+    asked = [asyncio.ensure_future(peer.request("a", Empty())) for _ in range(2)]
+    await asyncio.sleep(0)
+    peer.receive(b'{"jsonrpc": "2.0", "id": 0, "error": 3}')
+    await peer.finish(1)
+    errors = await asyncio.gather(*asked, return_exceptions=True)
+    assert [str(one) for one in errors] == [
+        "an error that is not one of JSON-RPC 2.0",
+        "the client has ended",
+    ]

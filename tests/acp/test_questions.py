@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.acp.editor import editing
+from tests.acp.recorder import Recorder, produce
 from tests.acp.scripts import ASKING, call, options_for, replies, server, stored
 from vibe_llms.acp.client import SessionClient
-from vibe_llms.acp.peer import Peer
 from vibe_llms.acp.questions import produce_elicitor
 from vibe_llms.acp.requests import ClientAbilities, ElicitationAbilities
 from vibe_llms.invocation.questions import (
@@ -167,34 +167,6 @@ async def test_without_forms_the_question_of_a_server_is_declined(
         session = await editor.open(tmp_path, mcpServers=[server(ASKING, "asking")])
         assert await editor.say(session, "Book!") == "end_turn"
     assert results(home) == ["decline"]
-
-
-class Recorder:
-    """An output that answers each request with the same result."""
-
-    def __init__(self, result: Any) -> None:
-        self.lines: list[Any] = []
-        self.peer = Peer(self, lambda _: None, lambda _: None, lambda _: None)  # type: ignore[arg-type, return-value]
-        self._result = result
-
-    def write(self, line: bytes) -> None:
-        message = json.loads(line)
-        self.lines.append(message)
-        if "method" in message and "id" in message:
-            answer = {"jsonrpc": "2.0", "id": message["id"], "result": self._result}
-            self.peer.receive(json.dumps(answer).encode())
-
-    async def drain(self) -> None:
-        return
-
-
-def produce(result: Any, **abilities: Any) -> tuple[Recorder, SessionClient]:
-    recorder = Recorder(result)
-    able = ClientAbilities(elicitation=ElicitationAbilities(**abilities))
-    client = SessionClient(recorder.peer, able, lambda _: None)
-    client.session = "s"
-    client.release()
-    return recorder, client
 
 
 async def test_a_form_is_described_so_that_reading_it_gives_the_same_fields() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acp.editor import Failure, editing
-from tests.acp.scripts import options_for, replies, said_by_user, stored
+from tests.acp.scripts import call, options_for, replies, said_by_user, server, stored
 from tests.cli.command import script_of
 from vibe_llms.acp import running
 
@@ -100,3 +100,18 @@ async def test_a_client_that_ends_does_not_wait_for_the_model(
         await editor.wait_for("agent_message_chunk")
     assert (await turn)["stopReason"] == "cancelled"
     assert [one["role"] for one in stored(home)] == ["user", "assistant"]
+
+
+async def test_files_and_terminals_of_the_client_are_never_used(tmp_path: Path) -> None:
+    """Version 2 has neither, and an editor drops an update that names an unknown terminal:
+    https://github.com/zed-industries/zed/issues/64538
+    """
+    script = replies(call("fake/echo", text="x"), "{ text = 'Done.' }")
+    files = {"readTextFile": True, "writeTextFile": True}
+    async with editing(options_for(tmp_path, script), fs=files, terminal=True) as editor:
+        chosen = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+        editor.replies["session/request_permission"] = lambda _: chosen
+        session = await editor.open(tmp_path, mcpServers=[server()])
+        assert await editor.say(session, "Echo") == "end_turn"
+        assert {one["method"] for one in editor.asked} == {"session/request_permission"}
+        assert "terminal" not in str(editor.updates)

@@ -36,7 +36,7 @@ from vibe_llms.acp.rpc import (
     quote,
     read_params,
 )
-from vibe_llms.acp.sessions import FOLDER_TAG, AcpSession, produce_options
+from vibe_llms.acp.sessions import FOLDER_TAG, AcpSession, produce_options, produce_tag
 from vibe_llms.acp.updates import ListResult, PromptResult, SessionResult, SessionRow
 from vibe_llms.agents.definitions import survey_names
 from vibe_llms.base.exceptions import (
@@ -124,7 +124,7 @@ class AcpAgent:
         async def begin(ensembles: Sequence[str]) -> Conversation:
             return await session.begin(
                 self._options.model,
-                tags=[f"{FOLDER_TAG}{given.cwd}"],
+                tags=[produce_tag(given.cwd)],
                 **produce_options(session, agent, ensembles),
             )
 
@@ -235,7 +235,7 @@ class AcpAgent:
         if given.cwd is not None:
             check_folder(given.cwd)
         home = self._access_home()
-        tag = "" if given.cwd is None else f"{FOLDER_TAG}{given.cwd}"
+        tag = "" if given.cwd is None else produce_tag(given.cwd)
         try:
             found = await home.archive.survey(limit=_PAGE + 1, tag=tag, after=given.cursor or "")
         except ConversationNotFound as error:

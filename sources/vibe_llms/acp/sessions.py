@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os.path
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -16,6 +17,7 @@ from vibe_llms.acp.updates import CostAmount, InfoUpdate, SelectOption, TokensUp
 from vibe_llms.base.exceptions import PackageMissing, RequestError
 from vibe_llms.conversations.context_window import UNKNOWN_WINDOW
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.steering import as_prompt
 from vibe_llms.messages.canisters import Canister, ReplyCanister, StopReason, UserCanister
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.session.core import Session
@@ -143,7 +145,7 @@ class AcpSession:
         await self.cancel()
         async with self._free:
             if queued := self.conversation.hand_over_queued():
-                await self.conversation.add(queued)
+                await self.conversation.add(as_prompt(queued))
         await self.session.close()
 
     def produce_options(self, agent: str) -> ConversationOptions:
@@ -207,8 +209,8 @@ class AcpSession:
         await self._replay(conversation.canisters[known:])
         history = conversation.history
         if history.stored and not any(one.startswith(FOLDER_TAG) for one in history.details.tags):
-            tag = f"{FOLDER_TAG}{self._folder}"
-            await self.session.archive.revise(conversation.identity, add_tags=[tag])
+            tags = [produce_tag(self._folder)]
+            await self.session.archive.revise(conversation.identity, add_tags=tags)
 
     async def _replay(self, canisters: Sequence[Canister]) -> None:
         tools = self.conversation.invokers
@@ -279,6 +281,11 @@ class AcpSession:
             if isinstance(content, TextualContent)
         ]
         return title_of("\n".join(texts))
+
+
+def produce_tag(folder: str) -> str:
+    """Return the tag of the conversations of a folder."""
+    return f"{FOLDER_TAG}{os.path.normpath(folder)}"
 
 
 def produce_options(session: Session, agent: str, ensembles: Sequence[str]) -> ConversationOptions:
