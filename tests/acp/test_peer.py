@@ -259,17 +259,19 @@ def test_an_error_is_explained(error: Exception, code: int, text: str) -> None:
     assert (explained.code, explained.message) == (code, text)
 
 
+class Silence:
+    """An output that nobody reads."""
+
+    def write(self, line: bytes) -> None:
+        return
+
+    async def drain(self) -> None:
+        return
+
+
 async def test_our_requests_end_with_the_client() -> None:
     """Also if its last answer is an error that is none."""
-    sent: list[bytes] = []
-
-    class Output:
-        write = staticmethod(sent.append)
-
-        async def drain(self) -> None:
-            return
-
-    peer = Peer(Output(), lambda _: None, explain, print)
+    peer = Peer(Silence(), lambda _: None, explain, print)
     asked = [asyncio.ensure_future(peer.request("a", Empty())) for _ in range(2)]
     await asyncio.sleep(0)
     peer.receive(b'{"jsonrpc": "2.0", "id": 0, "error": 3}')
