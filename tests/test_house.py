@@ -34,7 +34,7 @@ STOREYS = (
     ("conversations",),
     ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry", "transcripts"),
     ("session", "opening", "synchronous", "testing"),
-    ("server", "cli", "__main__"),
+    ("server", "acp", "cli", "__main__"),
 )
 STOREY_OF = {room: storey for storey, rooms in enumerate(STOREYS) for room in rooms}
 #: The imports within a storey, and why each is there.
@@ -48,6 +48,7 @@ ARROWS = {
     ("synchronous", "opening"): "opens a session in a thread of its own",
     ("synchronous", "session"): "passes each call to a session",
     ("cli", "server"): "starts the server, and checks its settings",
+    ("cli", "acp"): "starts the agent of an editor",
     ("__main__", "cli"): "is the command",
 }
 #: Outside their folders only the double that people test with names a provider, and the server,
@@ -62,6 +63,8 @@ NAMES_A_PROVIDER = {
 REPEATED = {"Background", "Conversation", "EventStream", "Part", "Run", "Session", "Windows"}
 #: What most programs never need and every start would pay for.
 LATE = {
+    ("acp.home", "runs.core.forget_runs"),
+    ("acp.running", "acp.agent.AcpAgent"),
     ("cli.chat", "cli.memory.ingesting.start_ingestion"),
     ("cli.chat", "cli.repl.run_repl"),
     ("cli.chat", "cli.runs.start_detached"),
@@ -528,6 +531,7 @@ BROAD = {
     "conversations.hook_runner._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",
     "server.application.Application._serve": "a request: the server goes on with others",
+    "acp.peer.Peer._run": "a request: the agent goes on with others",
     "cli.repl.Repl.run": "the terminal, line by line",
     "base.futures.ShieldedFuture.wait": "raised where the result is asked for",
     "base.futures._fulfil": "raised where shielded work is awaited",

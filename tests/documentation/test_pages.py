@@ -148,11 +148,17 @@ def test_every_block_is_one_that_is_checked(page: Page) -> None:
     check_blocks(page)
 
 
+#: Languages of blocks that repeat a file.
+_EXAMPLES = frozenset(
+    ("python", "toml", "json", "ini", "dockerfile", "nginx", "haproxy", "yaml", "bash")
+)
+
+
 def check_blocks(page: Page) -> None:
     """`AssertionError` where a block differs from its source, or no test checks its kind."""
     for block in page.blocks:
         match block.language:
-            case "python" | "toml" | "ini" | "dockerfile" | "nginx" | "haproxy" | "yaml" | "bash":
+            case language if language in _EXAMPLES:
                 assert block.title, f"{block.place}: name its file: ```{block.language} title=..."
                 assert block.text == (EXAMPLES / block.title).read_text(), (
                     f"{block.place}: {block.title} is another; run .auxiliary/scripts/reference"

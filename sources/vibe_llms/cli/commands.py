@@ -43,6 +43,7 @@ COMMANDS = {
     "memory": ("memory", "Manage what is remembered across conversations."),
     "web": ("serving", "Open the web page in a browser."),
     "serve": ("serving", "Answer requests of OpenAI clients over HTTP."),
+    "acp": ("acp", "Answer an editor that speaks the Agent Client Protocol."),
     "users": ("serving", "Manage the users of the server."),
     "worker": ("serving", "Work on runs of all users, without a server."),
     "budgets": ("budgets", "Show what users may spend, and have spent."),

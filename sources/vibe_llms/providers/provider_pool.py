@@ -241,12 +241,17 @@ class Providers:
                     raise
         return models
 
-    def survey_addresses(self) -> Sequence[str]:
-        """Return the names of models that are known without loading a provider, aliases first."""
+    def survey_addresses(self, *, usable: bool = False) -> Sequence[str]:
+        """Return the names of models that are known without loading a provider, aliases first.
+
+        With `usable`, leave out the models of rows whose key is not set.
+        """
         addresses: list[str] = []
         for name, row in self._rows.items():
             settings = self._read_row(row)
             models = dict.fromkeys((settings.default_model, *settings.known_models))
+            if usable and any(models) and not self._produce_credential(row, settings).present():
+                continue
             addresses += [f"{name}/{model}" for model in models if model]
         return [*self._configuration.aliases, *addresses]
 

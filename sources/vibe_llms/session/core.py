@@ -418,9 +418,12 @@ class Session:
             )
         return self._windows
 
-    def survey_addresses(self) -> Sequence[str]:
-        """Return the names of models that are known without loading a provider, aliases first."""
-        return self._providers.survey_addresses()
+    def survey_addresses(self, *, usable: bool = False) -> Sequence[str]:
+        """Return the names of models that are known without loading a provider, aliases first.
+
+        With `usable`, leave out the models of rows whose key is not set.
+        """
+        return self._providers.survey_addresses(usable=usable)
 
     def survey_providers(self) -> Sequence[ProviderStatus]:
         """Return the status of the configured rows: if they load, and if they have a key."""
