@@ -26,6 +26,7 @@ from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import complete_paths, complete_servers
 from vibe_llms.cli.config_file import add_rows, draw_rows, remove_row
 from vibe_llms.cli.failures import message_of, status_of
+from vibe_llms.cli.mcp_serving import serve_client
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import json_option, yes_option
@@ -57,7 +58,7 @@ _REMEDIES = {
 
 @click.group("mcp")
 def mcp() -> None:
-    """Manage the MCP servers of your configuration."""
+    """Manage the MCP servers of your configuration, or be one."""
 
 
 @mcp.command("list")
@@ -249,6 +250,8 @@ async def approve_changes(name: str, tools: tuple[str, ...], yes: bool) -> int:
     note(f"approved: {', '.join(change.offered.name for change in changes)}")
     return 0
 
+
+mcp.add_command(serve_client)
 
 COMMANDS: dict[str, click.Command] = {"mcp": mcp}
 
