@@ -74,7 +74,7 @@ def is_stateless(params: Mapping[str, Any]) -> bool:
 
 
 def read_client(params: Mapping[str, Any]) -> McpClient:
-    """Return the client that the `_meta` of a request introduces."""
+    """Return the client that the `_meta` of a request introduces; its version is not checked."""
     meta = params.get("_meta")
     meta = meta if isinstance(meta, Mapping) else {}
     if missing := [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]:
@@ -84,7 +84,6 @@ def read_client(params: Mapping[str, Any]) -> McpClient:
         raise ProtocolError(
             INVALID_PARAMS, f"{VERSION_KEY} is a string and {CAPABILITIES_KEY} an object"
         )
-    check_version(version)
     level = meta.get(_LEVEL_KEY, "")
     if level and level not in LEVELS:
         raise ProtocolError(INVALID_PARAMS, f"{_LEVEL_KEY} is one of {', '.join(LEVELS)}")

@@ -85,7 +85,7 @@ def _find_place(canisters: Sequence[Canister], after: str) -> tuple[int, int]:
     identity, colon, skipped = after.partition(":")
     place = next((i for i, one in enumerate(canisters) if one.identity == identity), None)
     if place is None or (colon and not skipped.isdecimal()):
-        raise RequestError(f"{after!r} is not a cursor of this conversation; pass one of a page")
+        raise RequestError(f"cursor {after!r} not found in this conversation; pass one of a page")
     return (place, int(skipped)) if colon else (place + 1, 0)
 
 

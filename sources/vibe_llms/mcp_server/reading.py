@@ -198,7 +198,7 @@ async def survey_conversations(
         # One more than the page, to know if there are more.
         found = await converser.session.archive.survey(limit=limit + 1, after=after, tag=tag)
     except ConversationNotFound:
-        raise RequestError(f"{after!r} is not a cursor of this list; pass one of a page") from None
+        raise RequestError(f"cursor {after!r} not found in this list; pass one of a page") from None
     page = [
         ListedConversation(
             id=one.identity,

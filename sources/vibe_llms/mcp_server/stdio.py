@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from vibe_llms.mcp_server.core import McpServer, read_level
-from vibe_llms.mcp_server.eras import McpClient, is_stateless, negotiate, read_client
+from vibe_llms.mcp_server.eras import McpClient, check_version, is_stateless, negotiate, read_client
 from vibe_llms.mcp_server.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -131,13 +131,13 @@ class StdioConnection:
         if request.method == "initialize" and not is_stateless(request.params):
             self._client = negotiate(request.params)
             return self._server.introduce(self._client)
-        if is_stateless(request.params):
-            return await self._server.answer(request, read_client(request.params), self)
+        if is_stateless(request.params) or (self._client is None and request.method != "ping"):
+            # Without a handshake, what is missing is named.
+            client = read_client(request.params)
+            check_version(client.version)
+            return await self._server.answer(request, client, self)
         if self._client is None:
-            if request.method == "ping":
-                return {}
-            # The missing members are named.
-            return await self._server.answer(request, read_client(request.params), self)
+            return {}
         if request.method == "logging/setLevel":
             self._client = replace(self._client, level=read_level(request))
         return await self._server.answer(request, self._client, self)

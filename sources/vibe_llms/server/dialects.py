@@ -94,15 +94,50 @@ def _encode_anthropic(failure: ClientFailure, request_id: str) -> bytes:
     return msgspec.json.encode(AnthropicFailure(error, request_id))
 
 
+class McpErrorData(Struct):
+    """Details of an error, in the terms of the other dialects."""
+
+    type: str
+    code: str | None
+
+
+class McpError(Struct):
+    """An error of the server, in JSON-RPC."""
+
+    code: int
+    message: str
+    data: McpErrorData
+
+
+class McpFailure(Struct):
+    """A request to `/mcp` that was refused before its message was read."""
+
+    jsonrpc: str
+    id: None
+    error: McpError
+
+
+#: A code of the range that the protocol leaves to servers. Source: MCP 2026-07-28, "Error Codes".
+_MCP_CODE = -32000
+
+
+def _encode_mcp(failure: ClientFailure, _: str) -> bytes:
+    data = McpErrorData(failure.type, failure.code)
+    return msgspec.json.encode(McpFailure("2.0", None, McpError(_MCP_CODE, failure.message, data)))
+
+
 OPENAI = Dialect(_encode_openai, b"x-request-id", b"data: ", produce_openai_headers)
 ANTHROPIC = Dialect(
     _encode_anthropic, b"request-id", b"event: error\ndata: ", produce_anthropic_headers
 )
-_ANTHROPIC_PATH = "/v1/messages"
+MCP = Dialect(_encode_mcp, b"x-request-id", b"event: message\ndata: ", produce_openai_headers)
+_ANTHROPIC_PATH, _MCP_PATH = "/v1/messages", "/mcp"
 
 
 def find_dialect(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
     """Return the dialect of a request; Anthropic's clients send a header on every path."""
+    if path == _MCP_PATH:
+        return MCP
     if path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/"):
         return ANTHROPIC
     return ANTHROPIC if b"anthropic-version" in headers else OPENAI

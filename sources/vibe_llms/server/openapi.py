@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vibe_llms.base.meta import __version__
-from vibe_llms.server.dialects import AnthropicFailure, OpenAIFailure
+from vibe_llms.server.dialects import AnthropicFailure, McpFailure, OpenAIFailure
 from vibe_llms.server.forms import FORM
 from vibe_llms.server.operations import ANY, JSON, ApiOperation, ServerEndpoint, UserEndpoint
 
@@ -24,7 +24,7 @@ _KEYS = {
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     "api-key": {"type": "apiKey", "in": "header", "name": "api-key"},
 }
-_FAILURES = (OpenAIFailure, AnthropicFailure)
+_FAILURES = (OpenAIFailure, AnthropicFailure, McpFailure)
 _ABOUT = (
     "Conversations, memory, files and runs of a user, below `/api`, and the interfaces of OpenAI "
     "and Anthropic, below `/v1`. Replies of those are described where they were first defined."
