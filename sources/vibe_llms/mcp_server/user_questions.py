@@ -44,9 +44,10 @@ _TYPES = {"text": "string", "choice": "string", "choices": "array"}
 _BOUNDS = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
 _RUNNING = "the run goes on; call wait with its id"
 _WAITING = "the run waits for the user, who must decide; then call wait with its id"
+#: No command is named: the calling model must not decide.
 _UNABLE = (
-    "the run waits for the user, and this client cannot ask them; they decide with "
-    "`vibe-llms runs decide`, or on the web page; then call wait with its id"
+    "the run waits for the user, and this client cannot ask them: tell them to decide it in "
+    "vibe-llms themselves, and then call wait with its id"
 )
 
 
