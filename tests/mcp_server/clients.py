@@ -38,6 +38,10 @@ SCRIPTS = {
         when = ".*"
         parts = [{ text = "It begins." }, { stall = true }]
         """,
+    "late": """
+        [[replies]]
+        parts = [{ delay-seconds = 2.0 }, { text = "At last." }]
+        """,
     "long": """
         [[replies]]
         parts = [{ text = "%s" }]

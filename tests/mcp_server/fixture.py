@@ -359,7 +359,7 @@ def produce_catalog(*_: Any) -> McpCatalog:
 
 async def main(home: Path) -> None:
     """Serve until a signal."""
-    mcp.produce_catalog = produce_catalog
+    setattr(mcp, "produce_catalog", produce_catalog)  # noqa: B010  (it is not exported)
     configuration = load_configuration(Places.under(home), overrides={"server": {"port": 0}})
     settings = read_server_settings(configuration)
 

@@ -121,8 +121,8 @@ async def test_a_long_run_reports_progress(
     monkeypatch.setattr(run_reports, "PROGRESS_SECONDS", 0.2)
     told: list[tuple[float, str | None]] = []
 
-    async def progress(done: float, _: float | None, text: str | None) -> None:
-        told.append((done, text))
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
 
     async with connect("http", mode, home) as client:
         arguments = {"message": "Go", "model": "scripted/slow", "wait_seconds": 1.1}

@@ -307,10 +307,14 @@ def survey_endpoints() -> Iterator[tuple[str, str]]:
                 yield method, path
 
 
-async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, None]:
+async def walk(
+    eve: httpx2.AsyncClient, victim: Victim, only: str = ""
+) -> AsyncGenerator[str, None]:
     """What another user learns or changes with the identifiers of the victim."""
     before = await victim.survey()
     for method, path in survey_endpoints():
+        if only not in ("", path):
+            continue
         for case in CASES[f"{method} {path}"]:
             for kind, identifier in victim.identifiers.items():
                 filled = case.fill(identifier)
@@ -372,15 +376,16 @@ def _share_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces.UserSpaces, "enter", lambda self, _: enter(self, "ada"))
 
 
+@pytest.mark.parametrize("path", ["", "/mcp"])
 @pytest.mark.parametrize("plant", [_forget_user_of_runs, _share_a_home, _share_a_space])
 async def test_a_leak_would_be_found(
-    home: Path, monkeypatch: pytest.MonkeyPatch, plant: Any
+    home: Path, monkeypatch: pytest.MonkeyPatch, plant: Any, path: str
 ) -> None:
     plant(monkeypatch)
     async with (
         serving(home, **scripted(home)) as served,
         served.http("ada") as http,
         served.http("eve") as eve,
-        aclosing(walk(eve, await Victim.produce(http))) as leaks,
+        aclosing(walk(eve, await Victim.produce(http), path)) as leaks,
     ):
         assert await anext(leaks, "") != ""

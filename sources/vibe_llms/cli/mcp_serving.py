@@ -71,7 +71,9 @@ async def serve_client(read_only: bool, tools: str | None) -> None:
             await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
             serving.cancel()
-            await asyncio.gather(serving, ending, return_exceptions=True)
+            await asyncio.wait([serving, ending])
+            if not serving.cancelled():
+                serving.result()
 
 
 class _LocalConverser:

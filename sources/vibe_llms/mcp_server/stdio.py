@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from vibe_llms.base.exceptions import RequestError
 from vibe_llms.mcp_server.core import McpServer, read_level
 from vibe_llms.mcp_server.eras import McpClient, check_version, is_stateless, negotiate, read_client
 from vibe_llms.mcp_server.jsonrpc import (
@@ -31,6 +32,8 @@ from vibe_llms.mcp_server.jsonrpc import (
 
 #: Maximum length of a line.
 MOST_BYTES = 16 * 1024 * 1024
+#: Seconds for running calls after the end of the input.
+_END_SECONDS = 0.5
 #: Maximum number of requests that are answered at once.
 _MOST_CALLS = 100
 
@@ -48,11 +51,21 @@ class StdioConnection:
         self._count = 0
 
     async def serve(self, read: Callable[[], Awaitable[bytes]]) -> None:
-        """Answer the lines of `read` until it returns an empty one at the end of the input."""
+        """Answer the lines of `read` until it returns an empty one at the end of the input.
+
+        If it raises `RequestError`, the client is told.
+        """
         try:
             while line := await read():
                 if line.strip():
                     await self._take(line)
+            if self._calls:
+                # Their answers can still be read, if they come soon.
+                await asyncio.wait(self._calls.values(), timeout=_END_SECONDS)
+        except RequestError as error:
+            failure = ProtocolError(INVALID_REQUEST, str(error))
+            await self._write(write_error(None, failure))
+            raise
         finally:
             for task in self._calls.values():
                 task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -94,26 +95,19 @@ def _encode_anthropic(failure: ClientFailure, request_id: str) -> bytes:
     return msgspec.json.encode(AnthropicFailure(error, request_id))
 
 
-class McpErrorData(Struct):
-    """Details of an error, in the terms of the other dialects."""
-
-    type: str
-    code: str | None
-
-
-class McpError(Struct):
-    """An error of the server, in JSON-RPC."""
+class McpError(Struct, omit_defaults=True):
+    """Details of an error of `/mcp`; `data` depends on the code."""
 
     code: int
     message: str
-    data: McpErrorData
+    data: Mapping[str, Any] = {}
 
 
 class McpFailure(Struct):
-    """A request to `/mcp` that was refused before its message was read."""
+    """An error of `/mcp`, in JSON-RPC; `id` is null if the message was not read."""
 
-    jsonrpc: str
-    id: None
+    jsonrpc: Literal["2.0"]
+    id: str | int | None
     error: McpError
 
 
@@ -122,7 +116,7 @@ _MCP_CODE = -32000
 
 
 def _encode_mcp(failure: ClientFailure, _: str) -> bytes:
-    data = McpErrorData(failure.type, failure.code)
+    data = {"type": failure.type, "code": failure.code}
     return msgspec.json.encode(McpFailure("2.0", None, McpError(_MCP_CODE, failure.message, data)))
 
 

@@ -348,7 +348,12 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/waiting": {"GET": UserEndpoint(handler=list_waiting, reply=WaitingList)},
     "/mcp": {
         "POST": UserEndpoint(
-            handler=serve_mcp, query=McpQuery, body=_Foreign, reply=_Foreign, events=_Foreign
+            handler=serve_mcp,
+            query=McpQuery,
+            body=_Foreign,
+            reply=_Foreign,
+            events=_Foreign,
+            acknowledges=True,
         )
     },
     "/openai/deployments/{agent...}/chat/completions": {

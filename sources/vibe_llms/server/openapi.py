@@ -97,6 +97,8 @@ def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json
             "5XX": {"description": "The server or a provider failed.", "content": failure},
         },
     }
+    if endpoint.acknowledges:
+        described["responses"]["202"] = {"description": "The message was received.", "content": {}}
     if endpoint.ranges:
         part = {"description": "The part that was requested.", "content": _write_content(ANY, {})}
         described["responses"]["206"] = part
