@@ -82,6 +82,7 @@ LATE = {
     ("cli.repl", "cli.memory.repl_memory.run_memory_command"),
     ("cli.repl", "cli.runs.draw_run"),
     ("cli.repl", "cli.runs.watch"),
+    ("cli.servers", "cli.mcp_serving.serve"),
     ("cli.serving", "runs.core.cancel_runs"),
     ("cli.serving", "server.running.RunningServer"),
     ("cli.serving", "server.working.work"),

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -16,8 +16,6 @@ from contextlib import (
     nullcontext,
 )
 
-import click
-
 from vibe_llms.agents.definitions import access_agent, survey_names
 from vibe_llms.base.configuration import LOCAL, Configuration, load_configuration
 from vibe_llms.base.credentials import get_logger
@@ -25,10 +23,10 @@ from vibe_llms.base.exceptions import RequestError, VibeLlmsError
 from vibe_llms.base.redaction import redact
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.following import start_worker
-from vibe_llms.cli.running import ENDINGS, asynchronous, signals
+from vibe_llms.cli.running import ENDINGS, signals
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.mcp_server.core import McpServer
-from vibe_llms.mcp_server.offer import IDENTITY, TOOLS, choose_tools, produce_catalog
+from vibe_llms.mcp_server.offer import IDENTITY, choose_tools, produce_catalog
 from vibe_llms.mcp_server.reading import resolve_conversation
 from vibe_llms.mcp_server.states import StateSeal
 from vibe_llms.mcp_server.stdio import MOST_BYTES, StdioConnection
@@ -43,21 +41,11 @@ _READ_BYTES = 64 * 1024
 _SECRET_BYTES = 32
 
 
-@click.command("serve")
-@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
-@click.option(
-    "--tools",
-    metavar="NAME,...",
-    help=f"Offer only these tools, of {', '.join(TOOLS)}.",
-)
-@asynchronous
-async def serve_client(read_only: bool, tools: str | None) -> None:
-    """Offer conversations, memory and documents to an MCP client.
+async def serve(names: Collection[str] | None, *, read_only: bool) -> None:
+    """Serve a client until it closes the input, or a signal comes.
 
-    The client starts this command, and talks to it over standard input and output. Turns are runs:
-    they go on when the client leaves.
+    Without `names`, all tools are offered.
     """
-    names = None if tools is None else [one for part in tools.split(",") if (one := part.strip())]
     offered = choose_tools(names, read_only=read_only)
     configuration = load_configuration()
     ended = asyncio.Event()

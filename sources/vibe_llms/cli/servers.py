@@ -26,7 +26,6 @@ from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import complete_paths, complete_servers
 from vibe_llms.cli.config_file import add_rows, draw_rows, remove_row
 from vibe_llms.cli.failures import message_of, status_of
-from vibe_llms.cli.mcp_serving import serve_client
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.shared_options import json_option, yes_option
@@ -219,6 +218,22 @@ async def test_servers(names: tuple[str, ...], as_json: bool) -> int:
     return status
 
 
+@mcp.command("serve")
+@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@click.option("--tools", metavar="NAME,...", help="Offer only these tools, such as chat,wait.")
+@asynchronous
+async def serve_client(read_only: bool, tools: str | None) -> None:
+    """Be an MCP server: offer conversations, memory and documents to a client.
+
+    The client starts this command, and talks to it over standard input and output. Turns are runs:
+    they go on when the client leaves.
+    """
+    from vibe_llms.cli.mcp_serving import serve
+
+    names = None if tools is None else [one for part in tools.split(",") if (one := part.strip())]
+    await serve(names, read_only=read_only)
+
+
 @mcp.command("approve")
 @click.argument("name", shell_complete=complete_servers)
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
@@ -250,8 +265,6 @@ async def approve_changes(name: str, tools: tuple[str, ...], yes: bool) -> int:
     note(f"approved: {', '.join(change.offered.name for change in changes)}")
     return 0
 
-
-mcp.add_command(serve_client)
 
 COMMANDS: dict[str, click.Command] = {"mcp": mcp}
 

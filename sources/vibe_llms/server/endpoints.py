@@ -138,6 +138,7 @@ from vibe_llms.server.dial_files import (
     put_dial_file,
     show_bucket,
 )
+from vibe_llms.server.dialects import McpFailure
 from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create_embeddings
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
@@ -354,6 +355,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
             reply=_Foreign,
             events=_Foreign,
             acknowledges=True,
+            failure=McpFailure,
         )
     },
     "/openai/deployments/{agent...}/chat/completions": {

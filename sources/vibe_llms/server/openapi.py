@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vibe_llms.base.meta import __version__
-from vibe_llms.server.dialects import AnthropicFailure, McpFailure, OpenAIFailure
+from vibe_llms.server.dialects import AnthropicFailure, OpenAIFailure
 from vibe_llms.server.forms import FORM
 from vibe_llms.server.operations import ANY, JSON, ApiOperation, ServerEndpoint, UserEndpoint
 
@@ -24,7 +24,7 @@ _KEYS = {
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     "api-key": {"type": "apiKey", "in": "header", "name": "api-key"},
 }
-_FAILURES = (OpenAIFailure, AnthropicFailure, McpFailure)
+_FAILURES = (OpenAIFailure, AnthropicFailure)
 _ABOUT = (
     "Conversations, memory, files and runs of a user, below `/api`, and the interfaces of OpenAI "
     "and Anthropic, below `/v1`. Replies of those are described where they were first defined."
@@ -50,11 +50,10 @@ def describe_endpoints(endpoints: Endpoints) -> Json:
         for kind in types
         if kind in {one.query for one in every}
     }
-    failure = _write_content(JSON, {"anyOf": [schemas[kind] for kind in _FAILURES]})
     paths = {
         _PARAMETER.sub(r"{\1}", path): {
             method.lower(): {
-                **_describe(one, schemas, failure),
+                **_describe(one, schemas),
                 "parameters": [
                     *_describe_path(path),
                     *_describe_query(queries.get(one.query, {})),
@@ -77,13 +76,15 @@ def describe_endpoints(endpoints: Endpoints) -> Json:
 
 def _survey_types(endpoint: ApiOperation) -> Iterator[Any]:
     one = endpoint
-    for kind in (one.query, one.body, one.form, one.reply, one.events):
+    for kind in (one.query, one.body, one.form, one.reply, one.events, one.failure):
         if kind is not None and kind is not bytes:
             yield kind
 
 
-def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json) -> Json:
+def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json]) -> Json:
     assert isinstance(endpoint, UserEndpoint | ServerEndpoint)
+    kinds = [endpoint.failure] if endpoint.failure is not None else _FAILURES
+    failure = _write_content(JSON, {"anyOf": [schemas[kind] for kind in kinds]})
     summary, _, rest = (inspect.getdoc(endpoint.handler) or "").partition("\n")
     described: Json = {
         "operationId": endpoint.handler.__name__,
