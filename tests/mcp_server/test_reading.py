@@ -198,3 +198,45 @@ async def test_a_hint_says_which_tools_only_read(home: Path) -> None:
         schemas = json.dumps([one.input_schema, one.output_schema])
         assert '"type": "object"' in schemas
         assert "allOf" not in schemas
+
+
+async def test_a_list_of_long_titles_is_bounded(home: Path) -> None:
+    furnish(home)
+    async with open_session(home=home) as session:
+        for number in range(60):
+            name = f"{number} " + "\x01" * 300
+            conversation = await session.begin("scripted/demo", name=name)
+            await conversation.converse("Hello")
+    async with start() as client:
+        found, cursor, pages = list[str](), "", 0
+        while pages == 0 or cursor:
+            page = await call(client, "list_conversations", limit=100, after=cursor)
+            assert len(json.dumps(page)) <= MOST_BYTES * 1.1
+            found += [one["id"] for one in page["conversations"]]
+            cursor, pages = page["cursor"], pages + 1
+    assert len({*found}) == len(found) == 60
+    assert pages > 1
+
+
+async def test_many_small_messages_make_pages(home: Path) -> None:
+    furnish(home)
+    async with open_session(home=home) as session:
+        conversation = await session.begin("scripted/demo")
+        for number in range(30):
+            await conversation.converse(f"{number} " + "ä" * 2000)
+    async with start() as client:
+        texts, cursor, pages = list[str](), "", 0
+        while pages == 0 or cursor:
+            page = await call(
+                client,
+                "read_conversation",
+                conversation=conversation.identity,
+                limit=100,
+                after=cursor,
+            )
+            assert len(json.dumps(page, ensure_ascii=False).encode()) <= MOST_BYTES * 1.1
+            texts += [one["text"] for one in page["messages"] if one["role"] == "user"]
+            cursor, pages = page["cursor"], pages + 1
+    # No message that fits on a page is divided.
+    assert texts == [f"{number} " + "ä" * 2000 for number in range(30)]
+    assert pages > 3

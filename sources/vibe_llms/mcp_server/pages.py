@@ -64,11 +64,12 @@ async def read_page(
         (canister,) = await with_texts(canisters[place : place + 1], load)
         whole = _find_text(canister)
         text, cut = cut_text(whole[offset:], max(left - _HEAD_BYTES, 1))
-        if messages and cut and measure_text(whole[offset:]) <= MOST_BYTES - _HEAD_BYTES:
+        if messages and cut and _fits(whole[offset : offset + MOST_BYTES + 1]):
             # It fits on the next page.
             break
-        messages.append(_describe(canister, text))
-        left -= measure_text(text) + _HEAD_BYTES
+        message = _describe(canister, text)
+        messages.append(message)
+        left -= measure_text(text) + measure_text(message.name) + _HEAD_BYTES
         if cut:
             return messages, f"{canister.identity}:{offset + len(text)}"
         place, offset = place + 1, 0
@@ -87,6 +88,11 @@ def _find_place(canisters: Sequence[Canister], after: str) -> tuple[int, int]:
     if place is None or (colon and not skipped.isdecimal()):
         raise RequestError(f"cursor {after!r} not found in this conversation; pass one of a page")
     return (place, int(skipped)) if colon else (place + 1, 0)
+
+
+def _fits(text: str) -> bool:
+    """Return True if a text fits on a page of its own."""
+    return measure_text(text) <= MOST_BYTES - _HEAD_BYTES
 
 
 def _find_text(canister: Canister) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from vibe_llms.mcp_server.bounds import cut_text
+from vibe_llms.mcp_server.bounds import MOST_BYTES, cut_text
 from vibe_llms.mcp_server.calls import McpCall
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.runs.descriptions import read_calls
@@ -32,7 +32,6 @@ from vibe_llms.runs.run import Run
 PROGRESS_SECONDS = 20.0
 #: Seconds between reads of the state of a run that is about to wait.
 _POLL_SECONDS = 0.1
-_MOST_ARGUMENTS = 8 * 1024
 
 
 class RunUsage(Struct):
@@ -177,7 +176,7 @@ class RunFollower:
             text=text,
             cut=cut,
             usage=_describe_usage(turn.usage),
-            error=error if record.status is RunStatus.FAILED else "",
+            error=cut_text(error)[0] if record.status is RunStatus.FAILED else "",
             waits_for=waits,
             note="" if ended else note,
         )
@@ -185,14 +184,15 @@ class RunFollower:
     async def _describe_open(self) -> list[WaitsFor]:
         approvals, questions = await self.survey_open()
         calls = await read_calls(self.run) if approvals else {}
+        most = MOST_BYTES // max(len(approvals) + len(questions), 1)
         waits = []
         for one in approvals:
             call = calls.get(one.invocation)
-            arguments, _ = cut_text(call.arguments if call is not None else "", _MOST_ARGUMENTS)
-            text = f"{one.reason}: {arguments}" if one.reason else arguments
+            arguments = call.arguments if call is not None else ""
+            text, _ = cut_text(f"{one.reason}: {arguments}" if one.reason else arguments, most)
             waits.append(WaitsFor(kind="approval", id=one.invocation, tool=one.name, text=text))
         for asked in questions:
-            text, _ = cut_text(asked.request.message, _MOST_ARGUMENTS)
+            text, _ = cut_text(asked.request.message, most)
             waits.append(WaitsFor(kind="question", id=asked.identity, tool=asked.name, text=text))
         return waits
 
