@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.cli.terminal import COMMAND
+from tests.ensembles.mcp.servers import ASKING
 from tests.server.conftest import Served, serving
 
 #: How the client opens a connection: with a handshake, and without one.
@@ -38,6 +40,17 @@ SCRIPTS = {
         when = ".*"
         parts = [{ text = "It begins." }, { stall = true }]
         """,
+    "booker": """
+        [[replies]]
+        when = "book"
+        parts = [{ invocation = "asking/book" }]
+        [[replies]]
+        when = "pay"
+        parts = [{ invocation = "asking/visit", arguments = { address = "https://a.test" } }]
+        [[replies]]
+        when = ".*"
+        parts = [{ text = "Booked." }]
+        """,
     "late": """
         [[replies]]
         parts = [{ delay-seconds = 2.0 }, { text = "At last." }]
@@ -55,6 +68,9 @@ ensembles = ["memory"]
 [agents.asker]
 model = "scripted/asker"
 ensembles = ["user"]
+[agents.booker]
+model = "scripted/booker"
+ensembles = ["asking"]
 [agents.poet]
 model = "scripted/demo"
 description = "Writes poems."
@@ -69,7 +85,15 @@ def furnish(home: Path) -> None:
     for name, script in SCRIPTS.items():
         (home / f"{name}.toml").write_text(script, "utf-8")
         rows += f'{name} = "{home / name}.toml"\n'
-    (home / "config.toml").write_text(f"[providers.scripted.scripts]\n{rows}{AGENTS}", "utf-8")
+    asking = f"""[ensembles.asking]
+module = "vibe_llms.ensembles.mcp"
+command = {json.dumps(ASKING)}
+approval = "allow"
+protocol = "handshake"
+open-seconds = 60
+"""
+    text = f"[providers.scripted.scripts]\n{rows}{AGENTS}{asking}"
+    (home / "config.toml").write_text(text, "utf-8")
 
 
 def start(*options: str, mode: Any = "auto", **callbacks: Any) -> Client:

@@ -190,3 +190,51 @@ async def test_a_long_reply_is_cut_and_read_in_pages(home: Path, way: str, mode:
             text += "".join(one["text"] for one in page["messages"] if one["role"] == "assistant")
             cursor, pages = page["cursor"], pages + 1
     assert (text, pages) == ("ä" * 50_000, 4)
+
+
+@each_way
+async def test_a_question_of_a_running_tool_is_answered(home: Path, way: str, mode: str) -> None:
+    asked, elicit = answering({"name": "Ada", "seats": 3, "meal": "fish"})
+    async with connect(way, mode, home, elicitation_callback=elicit) as client:
+        report = await call(client, "chat", message="book", agent="booker")
+        page = await call(client, "read_conversation", conversation=report["conversation"])
+    assert (report["status"], report["text"]) == ("completed", "Booked.")
+    assert asked[0].message == "asking asks: Book a table?"
+    form = asked[0].requested_schema["properties"]
+    assert (form["name"]["minLength"], form["seats"]["maximum"]) == (2, 9)
+    assert page["messages"][2]["text"] == "Ada 3 False fish"
+
+
+@each_way
+async def test_a_page_is_opened_for_a_running_tool(home: Path, way: str, mode: str) -> None:
+    asked, elicit = answering({})
+    async with connect(way, mode, home, elicitation_callback=elicit) as client:
+        report = await call(client, "chat", message="pay", agent="booker")
+        page = await call(client, "read_conversation", conversation=report["conversation"])
+    assert (asked[0].mode, asked[0].url) == ("url", "https://a.test")
+    assert page["messages"][2]["text"] == "accept"
+
+
+@each_way
+async def test_an_answer_that_does_not_fit_is_asked_for_once_a_call(
+    home: Path, way: str, mode: str
+) -> None:
+    asked, elicit = answering({"name": "A"}, {"name": "Ada"})
+    async with connect(way, mode, home, elicitation_callback=elicit) as client:
+        report = await call(client, "chat", message="book", agent="booker")
+        # The tool is still running, and asks.
+        assert (report["status"], len(asked)) == ("running", 1)
+        assert report["waits_for"][0]["text"] == "Book a table?"
+        report = await call(client, "wait", run=report["run"])
+    assert (report["status"], len(asked)) == ("completed", 2)
+
+
+@each_way
+async def test_a_held_question_that_nobody_can_be_asked_leaves_the_run_running(
+    home: Path, way: str, mode: str
+) -> None:
+    async with connect(way, mode, home) as client:
+        report = await call(client, "chat", message="book", agent="booker", wait_seconds=2)
+        assert report["status"] == "running"
+        assert [one["kind"] for one in report["waits_for"]] == ["question"]
+        assert (await call(client, "cancel", run=report["run"]))["status"] == "cancelled"

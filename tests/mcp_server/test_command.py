@@ -102,3 +102,13 @@ def test_a_signal_ends_the_command_while_it_waits(home: Path) -> None:
         assert json.loads(process.stdout.readline())["result"] == {}
         process.send_signal(signal.SIGTERM)
         assert process.wait(LONGEST_SECONDS) == 0
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_client_that_shows_texts_only_learns_the_ids(home: Path, mode: str) -> None:
+    # https://github.com/openai/codex/issues/8580: the id of the conversation was not in the text.
+    async with start(mode=mode) as client:
+        arguments = {"message": "Hello", "model": "scripted/demo"}
+        result = await client.call_tool("chat", arguments)
+    (block,) = result.content
+    assert json.loads(vars(block)["text"]) == result.structured_content

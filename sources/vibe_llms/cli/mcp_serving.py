@@ -25,6 +25,7 @@ from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.following import start_worker
 from vibe_llms.cli.running import ENDINGS, signals
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.invocation.questions import decline
 from vibe_llms.mcp_server.core import McpServer
 from vibe_llms.mcp_server.offer import IDENTITY, choose_tools, produce_catalog
 from vibe_llms.mcp_server.reading import resolve_conversation
@@ -141,7 +142,12 @@ async def _conversing(
             async with lock:
                 if not opened:
                     session = await stack.enter_async_context(
-                        open_session(configuration=configuration, event_handler=print_notices())
+                        open_session(
+                            configuration=configuration,
+                            event_handler=print_notices(),
+                            # Tool servers may ask; runs let their users answer.
+                            elicitor=decline,
+                        )
                     )
                     if (runs := session.access_runs()).exists():
                         # Runs of an earlier connection may have been left.

@@ -121,7 +121,7 @@ async def _ask(
             if isinstance(one, CallApproval):
                 decided &= await _decide(follower, one, answer)
             else:
-                decided &= await _answer(follower, one, answer)
+                decided &= await _answer(follower, call, one, answer)
     return decided
 
 
@@ -141,7 +141,9 @@ async def _decide(follower: RunFollower, one: CallApproval, answer: Mapping[str,
     return True
 
 
-async def _answer(follower: RunFollower, one: RunQuestion, answer: Mapping[str, Any]) -> bool:
+async def _answer(
+    follower: RunFollower, call: McpCall, one: RunQuestion, answer: Mapping[str, Any]
+) -> bool:
     content = answer.get("content")
     match answer.get("action"):
         case "accept":
@@ -151,9 +153,12 @@ async def _answer(follower: RunFollower, one: RunQuestion, answer: Mapping[str, 
             given = ElicitationAnswer("decline")
         case _:
             return False
-    with suppress(AnswerInvalid):
-        # An answer that does not fit the form answers nothing: the question is asked again.
+    try:
         await follower.run.answer(one.identity, given)
+    except AnswerInvalid as error:
+        # It is asked again with the next call: programs that answer would repeat themselves.
+        await call.log("warning", f"the answer does not fit the form: {error}")
+        return False
     return True
 
 
