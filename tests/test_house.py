@@ -33,7 +33,7 @@ STOREYS = (
     ("providers", "storage"),
     ("conversations",),
     ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry", "transcripts"),
-    ("session", "opening", "synchronous", "testing"),
+    ("session", "opening", "synchronous", "testing", "mcp_server"),
     ("server", "acp", "cli", "__main__"),
 )
 STOREY_OF = {room: storey for storey, rooms in enumerate(STOREYS) for room in rooms}
@@ -47,6 +47,7 @@ ARROWS = {
     ("opening", "session"): "loads the session when the first one is opened",
     ("synchronous", "opening"): "opens a session in a thread of its own",
     ("synchronous", "session"): "passes each call to a session",
+    ("mcp_server", "session"): "offers the conversations of a session to a client",
     ("cli", "server"): "starts the server, and checks its settings",
     ("cli", "acp"): "starts the agent of an editor",
     ("__main__", "cli"): "is the command",
@@ -84,6 +85,7 @@ LATE = {
     ("cli.repl", "cli.memory.repl_memory.run_memory_command"),
     ("cli.repl", "cli.runs.draw_run"),
     ("cli.repl", "cli.runs.watch"),
+    ("cli.servers", "cli.mcp_serving.serve"),
     ("cli.serving", "runs.core.cancel_runs"),
     ("cli.serving", "server.running.RunningServer"),
     ("cli.serving", "server.working.work"),
@@ -542,6 +544,7 @@ BROAD = {
     "embedding.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
     "storage.threads._Thread._carry_out": "raised where the work of a thread is awaited",
     "base.registries.Registry.access": "the import of a plugin: it breaks only itself",
+    "mcp_server.core.McpServer.answer": "a request, as a tool's call: the server goes on",
     "messages.tracing._Reports.call": "telemetry's own code: a turn does not end with it",
 }
 EVERYTHING = {"Exception", "BaseException"}

@@ -17,6 +17,7 @@ FAILURE = {
     "anyOf": [
         {"$ref": "#/components/schemas/OpenAIFailure"},
         {"$ref": "#/components/schemas/AnthropicFailure"},
+        {"$ref": "#/components/schemas/McpFailure"},
     ]
 }
 EVENTS = "text/event-stream"
@@ -48,6 +49,8 @@ class Recorded:
             return
         said = f"{self.method} {self.path} {self.status}"
         content = find_content(self.method, self.path, self.status)
+        if self.status == 202 and not content and not self.body:
+            return
         media = self.media.partition(";")[0]
         known = {name.partition(";")[0]: one for name, one in content.items()}
         if "*/*" in known:

@@ -250,7 +250,8 @@ async def test_pages_of_an_allowed_origin_can_call_it_from_a_browser(home: Path)
     for response in (asked, refused):
         assert response.headers["access-control-allow-origin"] == origin
         shown = response.headers["access-control-expose-headers"].split(", ")
-        assert {"retry-after", "x-left-out", "x-request-id", "request-id"} == {*shown}
+        ids = {"x-request-id", "request-id", "mcp-session-id"}
+        assert {"retry-after", "x-left-out", *ids} == {*shown}
     assert asked.headers["access-control-allow-headers"].split(",") == named
     assert {"x-stainless-lang", "anthropic-version"} < {*named}
     assert int(asked.headers["access-control-max-age"]) > 0

@@ -37,11 +37,13 @@ class Case(Struct, frozen=True):
     headers: dict[str, str] = {}
     #: The response is a stream without an end, of which the first event is read.
     endless: bool = False
+    #: In the text of a refusal that has the status 200.
+    words: str = ""
 
     def fill(self, identifier: str) -> Case:
         """The request with an identifier."""
         query, body = json.loads(json.dumps([self.query, self.body]).replace(ID, identifier))
-        return Case(query, body, self.data, self.headers, self.endless)
+        return Case(query, body, self.data, self.headers, self.endless, self.words)
 
     async def send(self, http: httpx2.AsyncClient, method: str, url: str) -> tuple[int, str]:
         """The status and the text of the response."""
@@ -55,6 +57,17 @@ class Case(Struct, frozen=True):
                 if self.endless and line.startswith("data: "):
                     break
         return response.status_code, text
+
+
+def rpc(method: str, words: str = "not found", **params: Any) -> Case:
+    """A request to the MCP server."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return Case(body=body, words=words)
+
+
+def tool(name: str, **arguments: Any) -> Case:
+    """A call of a tool of the MCP server."""
+    return rpc("tools/call", name=name, arguments=arguments)
 
 
 SAID = [{"role": "user", "content": "Hello"}]
@@ -139,6 +152,35 @@ CASES: dict[str, tuple[Case, ...]] = {
     "DELETE /api/sessions/{session}": (Case(),),
     "GET /api/tools": (Case(), Case({"check": "true"})),
     "GET /api/waiting": (Case(),),
+    "POST /mcp": (
+        tool("chat", message="x", conversation=ID),
+        tool("chat", message="x", model=ID),
+        tool("chat", message="x", agent=ID),
+        tool("wait", run=ID),
+        tool("cancel", run=ID),
+        tool("list_conversations"),
+        tool("list_conversations", tag=MARK),
+        tool("list_conversations", after=ID),
+        tool("search_messages", text=MARK),
+        tool("read_conversation", conversation=ID),
+        tool("fork", conversation=ID),
+        tool("fork", conversation=ID, message=ID),
+        tool("search_memory", text=MARK),
+        tool("search_documents", text=MARK),
+        tool("search_documents", text="x", collection=ID),
+        rpc("resources/list"),
+        rpc("resources/list", cursor=ID),
+        rpc("resources/read", uri=f"conversation://{ID}"),
+        rpc("resources/read", uri=ID),
+        rpc(
+            "completion/complete",
+            '"values":[]',
+            ref={"type": "ref/resource", "uri": "conversation://{id}"},
+            argument={"name": "id", "value": ID},
+        ),
+        rpc("prompts/get", name=ID, arguments={"input": "x"}),
+        rpc("tools/call", name=ID),
+    ),
     "POST /openai/deployments/{agent...}/chat/completions": (Case(body={"messages": SAID}),),
     "GET /v1/bucket": (Case(),),
     "POST /v1/chat/completions": (
@@ -265,10 +307,14 @@ def survey_endpoints() -> Iterator[tuple[str, str]]:
                 yield method, path
 
 
-async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, None]:
+async def walk(
+    eve: httpx2.AsyncClient, victim: Victim, only: str = ""
+) -> AsyncGenerator[str, None]:
     """What another user learns or changes with the identifiers of the victim."""
     before = await victim.survey()
     for method, path in survey_endpoints():
+        if only not in ("", path):
+            continue
         for case in CASES[f"{method} {path}"]:
             for kind, identifier in victim.identifiers.items():
                 filled = case.fill(identifier)
@@ -276,7 +322,8 @@ async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, N
                 url = re.sub("{[^}]*}", quote(identifier), path)
                 status, text = await filled.send(eve, method, url)
                 said = f"{method} {path} with the {kind}: {status}"
-                if status not in ((404,) if used else (200, 201)):
+                refused = status == 404 or (status == 200 and case.words and case.words in text)
+                if not (refused if used else status in (200, 201)):
                     yield f"{said} {text}"
                 if MARK in text.replace(identifier, ""):
                     yield f"{said} tells {text}"
@@ -329,15 +376,16 @@ def _share_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces.UserSpaces, "enter", lambda self, _: enter(self, "ada"))
 
 
+@pytest.mark.parametrize("path", ["", "/mcp"])
 @pytest.mark.parametrize("plant", [_forget_user_of_runs, _share_a_home, _share_a_space])
 async def test_a_leak_would_be_found(
-    home: Path, monkeypatch: pytest.MonkeyPatch, plant: Any
+    home: Path, monkeypatch: pytest.MonkeyPatch, plant: Any, path: str
 ) -> None:
     plant(monkeypatch)
     async with (
         serving(home, **scripted(home)) as served,
         served.http("ada") as http,
         served.http("eve") as eve,
-        aclosing(walk(eve, await Victim.produce(http))) as leaks,
+        aclosing(walk(eve, await Victim.produce(http), path)) as leaks,
     ):
         assert await anext(leaks, "") != ""

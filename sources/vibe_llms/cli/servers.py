@@ -57,7 +57,7 @@ _REMEDIES = {
 
 @click.group("mcp")
 def mcp() -> None:
-    """Manage the MCP servers of your configuration."""
+    """Manage the MCP servers of your configuration, or be one."""
 
 
 @mcp.command("list")
@@ -216,6 +216,22 @@ async def test_servers(names: tuple[str, ...], as_json: bool) -> int:
     elif not reports:
         note("no servers yet; add one: vibe-llms mcp add NAME -- COMMAND")
     return status
+
+
+@mcp.command("serve")
+@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@click.option("--tools", metavar="NAME,...", help="Offer only these tools, such as chat,wait.")
+@asynchronous
+async def serve_client(read_only: bool, tools: str | None) -> None:
+    """Be an MCP server: offer conversations, memory and documents to a client.
+
+    The client starts this command, and talks to it over standard input and output. Turns are runs:
+    they go on when the client leaves.
+    """
+    from vibe_llms.cli.mcp_serving import serve
+
+    names = None if tools is None else [one for part in tools.split(",") if (one := part.strip())]
+    await serve(names, read_only=read_only)
 
 
 @mcp.command("approve")

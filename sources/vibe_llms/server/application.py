@@ -36,7 +36,10 @@ _COOKIE_PATHS = "/api/"
 #: CORS permissions for pages of allowed origins, cached by browsers for 600 seconds.
 _PAGES = (
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
-    (b"access-control-expose-headers", b"retry-after, x-left-out, x-request-id, request-id"),
+    (
+        b"access-control-expose-headers",
+        b"retry-after, x-left-out, x-request-id, request-id, mcp-session-id",
+    ),
     (b"access-control-max-age", b"600"),
     (b"vary", b"origin, access-control-request-headers"),
 )

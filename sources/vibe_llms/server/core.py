@@ -11,6 +11,7 @@ from vibe_llms.messages.tracing import Tracer, guard
 from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.logins import Logins
+from vibe_llms.server.mcp_calls import McpCalls
 from vibe_llms.server.metrics import CountingTracer, Metrics
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
@@ -41,6 +42,7 @@ class ServerCore:
         self.secrets = produce_secrets(self.spaces.backend)
         logins = produce_logins(self.spaces.backend)
         self.logins = Logins(logins, self.secrets, settings.login_seconds)
+        self.mcp = McpCalls()
         #: True while the server shuts down and is not ready for new requests.
         self.ending = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -94,15 +95,43 @@ def _encode_anthropic(failure: ClientFailure, request_id: str) -> bytes:
     return msgspec.json.encode(AnthropicFailure(error, request_id))
 
 
+class McpError(Struct, omit_defaults=True):
+    """Details of an error of `/mcp`; `data` depends on the code."""
+
+    code: int
+    message: str
+    data: Mapping[str, Any] = {}
+
+
+class McpFailure(Struct):
+    """An error of `/mcp`, in JSON-RPC; `id` is null if the message was not read."""
+
+    jsonrpc: Literal["2.0"]
+    id: str | int | None
+    error: McpError
+
+
+#: A code of the range that the protocol leaves to servers. Source: MCP 2026-07-28, "Error Codes".
+_MCP_CODE = -32000
+
+
+def _encode_mcp(failure: ClientFailure, _: str) -> bytes:
+    data = {"type": failure.type, "code": failure.code}
+    return msgspec.json.encode(McpFailure("2.0", None, McpError(_MCP_CODE, failure.message, data)))
+
+
 OPENAI = Dialect(_encode_openai, b"x-request-id", b"data: ", produce_openai_headers)
 ANTHROPIC = Dialect(
     _encode_anthropic, b"request-id", b"event: error\ndata: ", produce_anthropic_headers
 )
-_ANTHROPIC_PATH = "/v1/messages"
+MCP = Dialect(_encode_mcp, b"x-request-id", b"event: message\ndata: ", produce_openai_headers)
+_ANTHROPIC_PATH, _MCP_PATH = "/v1/messages", "/mcp"
 
 
 def find_dialect(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
     """Return the dialect of a request; Anthropic's clients send a header on every path."""
+    if path == _MCP_PATH:
+        return MCP
     if path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/"):
         return ANTHROPIC
     return ANTHROPIC if b"anthropic-version" in headers else OPENAI

@@ -138,10 +138,12 @@ from vibe_llms.server.dial_files import (
     put_dial_file,
     show_bucket,
 )
+from vibe_llms.server.dialects import McpFailure
 from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create_embeddings
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.health import ServerState, show_health, show_metrics, show_readiness
+from vibe_llms.server.mcp import McpQuery, serve_mcp
 from vibe_llms.server.messages import TokensCounted, count_message_tokens, create_message
 from vibe_llms.server.messages_requests import CountRequest, MessageRequest
 from vibe_llms.server.metrics import MEDIA_TYPE
@@ -345,6 +347,17 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/sessions/{session}": {"DELETE": UserEndpoint(handler=end_session, reply=LoginView)},
     "/api/tools": {"GET": UserEndpoint(handler=list_tools, query=ToolsQuery, reply=ToolSourceList)},
     "/api/waiting": {"GET": UserEndpoint(handler=list_waiting, reply=WaitingList)},
+    "/mcp": {
+        "POST": UserEndpoint(
+            handler=serve_mcp,
+            query=McpQuery,
+            body=_Foreign,
+            reply=_Foreign,
+            events=_Foreign,
+            acknowledges=True,
+            failure=McpFailure,
+        )
+    },
     "/openai/deployments/{agent...}/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_deployment,

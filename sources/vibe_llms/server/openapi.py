@@ -50,11 +50,10 @@ def describe_endpoints(endpoints: Endpoints) -> Json:
         for kind in types
         if kind in {one.query for one in every}
     }
-    failure = _write_content(JSON, {"anyOf": [schemas[kind] for kind in _FAILURES]})
     paths = {
         _PARAMETER.sub(r"{\1}", path): {
             method.lower(): {
-                **_describe(one, schemas, failure),
+                **_describe(one, schemas),
                 "parameters": [
                     *_describe_path(path),
                     *_describe_query(queries.get(one.query, {})),
@@ -77,13 +76,15 @@ def describe_endpoints(endpoints: Endpoints) -> Json:
 
 def _survey_types(endpoint: ApiOperation) -> Iterator[Any]:
     one = endpoint
-    for kind in (one.query, one.body, one.form, one.reply, one.events):
+    for kind in (one.query, one.body, one.form, one.reply, one.events, one.failure):
         if kind is not None and kind is not bytes:
             yield kind
 
 
-def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json) -> Json:
+def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json]) -> Json:
     assert isinstance(endpoint, UserEndpoint | ServerEndpoint)
+    kinds = [endpoint.failure] if endpoint.failure is not None else _FAILURES
+    failure = _write_content(JSON, {"anyOf": [schemas[kind] for kind in kinds]})
     summary, _, rest = (inspect.getdoc(endpoint.handler) or "").partition("\n")
     described: Json = {
         "operationId": endpoint.handler.__name__,
@@ -97,6 +98,8 @@ def _describe(endpoint: ApiOperation, schemas: Mapping[Any, Json], failure: Json
             "5XX": {"description": "The server or a provider failed.", "content": failure},
         },
     }
+    if endpoint.acknowledges:
+        described["responses"]["202"] = {"description": "The message was received.", "content": {}}
     if endpoint.ranges:
         part = {"description": "The part that was requested.", "content": _write_content(ANY, {})}
         described["responses"]["206"] = part

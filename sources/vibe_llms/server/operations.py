@@ -25,7 +25,9 @@ class ApiOperation(Struct, frozen=True, kw_only=True):
     and `body` is the type of the JSON body, or `bytes`; or else `form` is the type of the form. The
     response has the `status` and JSON of type `reply`, or else data of the `media` type, of which
     clients may request a part if `ranges` is True. If `events` is set, the response may be a stream
-    of events with data of this type; `last` is the data of the last event if that is not JSON.
+    of events with data of this type; `last` is the data of the last event if that is not JSON. If
+    `acknowledges` is True, some requests get an empty response with status 202. Errors have the
+    type `failure`, or else one of OpenAI's and Anthropic's.
     """
 
     query: type[Struct] | None = None
@@ -38,6 +40,8 @@ class ApiOperation(Struct, frozen=True, kw_only=True):
     ranges: bool = False
     events: Any = None
     last: str = ""
+    acknowledges: bool = False
+    failure: type[Struct] | None = None
 
 
 class UserEndpoint(ApiOperation, frozen=True, kw_only=True):
