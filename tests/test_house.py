@@ -32,7 +32,10 @@ STOREYS = (
     ("invocation",),
     ("providers", "storage"),
     ("conversations",),
-    ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry", "transcripts"),
+    (
+        *("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry"),
+        *("transcripts", "importing"),
+    ),
     ("session", "opening", "synchronous", "testing"),
     ("server", "cli", "__main__"),
 )
