@@ -23,6 +23,7 @@ from vibe_llms.importing.messages import (
     ExportedDocument,
     ExportedMedia,
     ExportedMessage,
+    ExportedPart,
     ExportedResult,
 )
 from vibe_llms.importing.trees import MessageTree
@@ -38,7 +39,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import Content, TextualContent
+from vibe_llms.messages.contents import Content, Reference, TextualContent
 from vibe_llms.messages.identities import derive_timed_identity
 
 #: Model of a reply if the source does not name it.
@@ -64,7 +65,7 @@ class DraftState(Struct, frozen=True):
 class Drafter:
     """Maker of the canisters of one conversation. `source` is the name of the importer's row.
 
-    `losses` counts what could not be imported as it was.
+    `losses` counts what could not be imported, and `notes` what became something else.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Drafter:
         self._places: dict[str, DraftState] = {"": DraftState(created=conversation.created)}
         self._canisters: dict[str, tuple[Canister, ...]] = {}
         self.losses: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
         #: Files of the export that canisters refer to, by hash.
         self.media: dict[str, LoadedMedia] = {}
 
@@ -97,7 +99,8 @@ class Drafter:
     def identify(self, message: ExportedMessage, part: str, created: datetime | None) -> str:
         """Return the identity of a part of a message."""
         names = (self._source, self._conversation.id, message.id, part)
-        return derive_timed_identity(created, "\0".join(names))
+        known = created if self._conversation.dated else None
+        return derive_timed_identity(known, "\0".join(names))
 
     def date(self, created: datetime | None) -> datetime:
         """Return the time of a canister, which is always known."""
@@ -121,7 +124,7 @@ class _Draft:
         self._replying = False
         self.canisters: list[Canister] = []
         waiting: list[Content] = []
-        for part in message.parts:
+        for part in _arrange(message):
             match part:
                 case ExportedCall():
                     self._speak(waiting)
@@ -210,7 +213,7 @@ class _Draft:
         contents = self._load(part.contents)
         call = self._take_call(part)
         if call is None:
-            self._drafter.losses["result without a call, kept as a document"] += 1
+            self._drafter.notes["result without a call, kept as a document"] += 1
             self._attach(contents, f"Result of {part.name}" if part.name else "Result")
             return
         self._replying = False
@@ -259,6 +262,15 @@ class _Draft:
                 self._drafter.losses["file that cannot be read"] += 1
                 loaded.append(TextualContent(f"[{error}]"))
                 continue
-            self._drafter.media[found.reference.hash] = found
+            if isinstance(found.content.data, Reference):
+                self._drafter.media[found.content.data.hash] = found
             loaded.append(found.content)
         return tuple(loaded)
+
+
+def _arrange(message: ExportedMessage) -> Sequence[ExportedPart]:
+    """Return the parts of a message; what the user attached comes before the words."""
+    parts = message.parts
+    if message.speaker != "user" or any(isinstance(part, ExportedResult) for part in parts):
+        return parts
+    return sorted(parts, key=lambda part: not isinstance(part, ExportedDocument))

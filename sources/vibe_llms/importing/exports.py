@@ -5,19 +5,23 @@ Names in ZIP files are never used as paths. What unpacks to far more than it sho
 
 from __future__ import annotations
 
+import bisect
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from msgspec import Struct
 
 from vibe_llms.base.exceptions import ImportUnreadable
 from vibe_llms.base.files import describe_size, open_regular, walk_files
+from vibe_llms.importing.zstandard import ZSTANDARD, open_zstandard
 
 #: Maximum ratio of unpacked to packed size, above a size in bytes at which it matters.
 #: Deflate reaches 1,000; JSON of conversations reaches 20, and with much repetition 100.
@@ -26,6 +30,8 @@ _RATIO_FROM = 64 * 1024**2
 _MOST_FILES = 500_000
 _LARGEST_MEDIA = 512 * 1024**2
 _ZIP = b"PK"
+#: End of a name's first part.
+_FOLLOWS = re.compile(r"[^A-Za-z0-9_]|\Z")
 #: Errors of damaged, encrypted, or unsupported ZIP files.
 DAMAGE = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error),
@@ -73,6 +79,9 @@ class Export:
         self.files: list[ExportFile] = []
         self._stack = ExitStack()
         self._by_name: dict[str, ExportFile] = {}
+        self._names: list[str] = []
+        #: What importers have read of the export as a whole, by names of their own.
+        self.cache: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -98,23 +107,22 @@ class Export:
         """Return the file with this name, in any folder of the export; the last one if several."""
         return self._by_name.get(name)
 
-    def find_prefix(self, prefix: str) -> ExportFile | None:
-        """Return the first file whose name begins with a prefix, in any folder of the export."""
-        import bisect
+    def find_prefixed(self, prefix: str) -> ExportFile | None:
+        """Return the first file whose name is a prefix, alone or before a suffix or more words.
 
-        names = self._sorted_names
-        place = bisect.bisect_left(names, prefix)
-        if place < len(names) and names[place].startswith(prefix):
-            return self._by_name[names[place]]
-        return None
-
-    @property
-    def _sorted_names(self) -> Sequence[str]:
+        >>> import re
+        >>> bool(_FOLLOWS.match("-photo.png")), bool(_FOLLOWS.match("b.png"))
+        (True, False)
+        """
         if len(self._names) != len(self._by_name):
             self._names = sorted(self._by_name)
-        return self._names
-
-    _names: Sequence[str] = ()
+        for place in range(bisect.bisect_left(self._names, prefix), len(self._names)):
+            name = self._names[place]
+            if not name.startswith(prefix):
+                break
+            if _FOLLOWS.match(name, len(prefix)):
+                return self._by_name[name]
+        return None
 
     def _add(self, path: Path) -> None:
         try:
@@ -136,12 +144,12 @@ class Export:
         descriptor = open_regular(path)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            head = file.read(len(_ZIP) + 2)
+            head = file.read(4)
         if head[:2] == _ZIP and head[2:] in (b"\3\4", b"\5\6", b"\7\x08"):
             self._add_zip(path)
             return
         changed = datetime.fromtimestamp(int(status.st_mtime), UTC)
-        opener = _FileOpener(path)
+        opener = partial(open_zstandard if head == ZSTANDARD else _open_file, path)
         self._keep(ExportFile(name, status.st_size, changed, opener, path))
 
     def _add_zip(self, path: Path) -> None:
@@ -157,7 +165,7 @@ class Export:
         for member in members:
             if _is_harmless(member.filename):
                 changed = _read_time(member.date_time)
-                opener = _MemberOpener(archive, member)
+                opener = partial(_open_member, archive, member)
                 self._keep(ExportFile(member.filename, member.file_size, changed, opener))
 
     def _keep(self, file: ExportFile) -> None:
@@ -165,25 +173,12 @@ class Export:
         self._by_name[PurePosixPath(file.name).name] = file
 
 
-class _FileOpener:
-    """Opens a file on the disk."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self) -> BinaryIO:
-        return os.fdopen(open_regular(self._path), "rb")
+def _open_file(path: Path) -> BinaryIO:
+    return os.fdopen(open_regular(path), "rb")
 
 
-class _MemberOpener:
-    """Opens a file in a ZIP file."""
-
-    def __init__(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-        self._archive = archive
-        self._member = member
-
-    def __call__(self) -> BinaryIO:
-        return self._archive.open(self._member)  # type: ignore[return-value]
+def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+    return archive.open(member)  # type: ignore[return-value]
 
 
 def _refuse_bombs(members: Sequence[zipfile.ZipInfo], size: int, path: Path) -> None:

@@ -159,6 +159,14 @@ class JsonValues:
                 return Damaged(f"{reason}; nothing after it can be read")
 
 
+def parse_json(text: str) -> Any:
+    """Return the value of JSON text, or None if it is not valid."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _is_invalid(value: Any) -> bool:
     return isinstance(value, Damaged) and value.reason.startswith(_INVALID)
 

@@ -6,7 +6,7 @@ their order, and each is one of our contents, a call, a result, a document or a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -63,6 +63,12 @@ class ExportedDocument(Struct, frozen=True):
 ExportedPart: TypeAlias = ExportedContent | ExportedCall | ExportedResult | ExportedDocument
 
 
+def keep_contents(parts: Iterable[ExportedPart]) -> tuple[ExportedContent, ...]:
+    """Return the parts that can be contents of a result or a document."""
+    others = (ExportedCall, ExportedResult, ExportedDocument)
+    return tuple(part for part in parts if not isinstance(part, others))
+
+
 class ExportedMessage(Struct, frozen=True, kw_only=True):
     """A message, which is a node of its conversation's tree.
 
@@ -84,9 +90,11 @@ class ExportedConversation(Struct, frozen=True, kw_only=True):
     """A conversation of another program.
 
     `current` is the last message of the branch that the source shows, empty if it does not say.
-    `losses` describes what could not be imported, with counts. If `parallel`, messages with the
-    same parent are answers of several models rather than versions of one. `fallback` is a time for
-    messages if nothing else is known; identities never depend on it.
+    `losses` describes what could not be imported, with counts, and `notes` what was left out or
+    changed without a loss. If `parallel`, messages with the same parent are answers of several
+    models rather than versions of one. `fallback` is a time for messages if nothing else is known;
+    identities never depend on it. Unless `dated`, they do not depend on the times of messages
+    either, because copies of a message have other times.
     """
 
     id: str
@@ -97,5 +105,7 @@ class ExportedConversation(Struct, frozen=True, kw_only=True):
     messages: tuple[ExportedMessage, ...] = ()
     current: str = ""
     losses: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     parallel: bool = False
     fallback: datetime | None = None
+    dated: bool = True

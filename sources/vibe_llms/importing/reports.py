@@ -19,7 +19,7 @@ class ImportedConversation(Struct, frozen=True, kw_only=True):
 
     `id` is the source's, `conversation` is ours, empty if it was refused. `forks` are the
     conversations of its other branches. `messages` is the number of messages that were added.
-    `reasons` says what is missing, or why it was refused.
+    `reasons` says what is missing or was left out, or why it was refused.
     """
 
     source: str

@@ -268,14 +268,17 @@ class ConversationStorer:
         return encode_details(details, others)
 
     def _conclude(self, forks: tuple[str, ...], dropped: int) -> ImportedConversation:
+        drafter = self._drafter
         losses = [*self._conversation.losses, *self._tree.losses]
-        losses += [count(number, what) for what, number in sorted(self._drafter.losses.items())]
-        if unanswered := self._drafter.count_unanswered(self._ends):
-            losses.append(count(unanswered, "call without a result"))
+        losses += [count(number, what) for what, number in sorted(drafter.losses.items())]
+        notes = [*self._conversation.notes]
+        notes += [count(number, what) for what, number in sorted(drafter.notes.items())]
+        if unanswered := drafter.count_unanswered(self._ends):
+            notes.append(count(unanswered, "call without a result"))
         if dropped:
             losses.append(f"{dropped:,} of {dropped + MOST_FORKS:,} branches")
         if self._changed:
-            losses.append(
+            notes.append(
                 count(self._changed, "message that changed at the source after its import")
             )
         if self._added and losses:
@@ -284,7 +287,7 @@ class ConversationStorer:
             status = "extended" if self._was_known else "imported"
         else:
             status = "unchanged"
-        return self._report(status, tuple(losses), self._main, forks)
+        return self._report(status, (*losses, *notes), self._main, forks)
 
     def _report(
         self,

@@ -3,8 +3,8 @@
 A reply contains its calls and their results, so it becomes several messages. The export does not
 say which branch was shown, so the one that was written last is. Neither does it name models.
 
-Source: exports of 2024 to 2026, as github.com/anima-research/connectome-host and
-github.com/simonw/claude-to-sqlite read them (looked at on 2026-11-26).
+Source: github.com/anima-research/connectome-host, scripts/import-claudeai-export.ts, and the
+documentation of github.com/Sinity/polylogue.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from vibe_llms.importing.messages import (
     ExportedMessage,
     ExportedPart,
     ExportedResult,
+    keep_contents,
 )
 from vibe_llms.importing.trees import count
 from vibe_llms.messages.contents import Citation, TextualContent
@@ -128,18 +129,14 @@ class ClaudeAiImporter(JsonImporter):
 
     def _convert_result(self, content: object) -> tuple[ExportedContent, ...]:
         if isinstance(content, str):
-            return (TextualContent(read_string(content)),) if content else ()
-        found: list[ExportedContent] = []
+            return keep_contents(speak(content))
+        found: list[ExportedPart] = []
         for block in read_objects({"content": content}, "content"):
             if block.get("type") == "text":
-                found += [TextualContent(text)] if (text := read_string(block, "text")) else []
+                found += speak(block.get("text"))
             else:
-                kept = self.native.keep(block, read_string(block, "type"))
-                found += [one for one in kept if not isinstance(one, _PARTS)]
-        return tuple(found)
-
-
-_PARTS = (ExportedCall, ExportedResult, ExportedDocument)
+                found += self.native.keep(block, read_string(block, "type"))
+        return keep_contents(found)
 
 
 def _survey_missing(message: Mapping[str, Any]) -> list[str]:
