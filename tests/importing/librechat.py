@@ -63,7 +63,7 @@ def talk_as_tree() -> Any:
     """The same as a tree."""
     flat = talk()
     found = {one["messageId"]: {**one, "children": []} for one in flat["messages"]}
-    first = []
+    first: list[Any] = []
     for one in found.values():
         below = found.get(one.pop("parentMessageId"))
         (first if below is None else below["children"]).append(one)

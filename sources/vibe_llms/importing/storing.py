@@ -19,7 +19,7 @@ from vibe_llms.importing.drafts import Drafter
 from vibe_llms.importing.messages import ExportedConversation
 from vibe_llms.importing.reports import ImportedConversation, ImportStatus
 from vibe_llms.importing.trees import MessageTree, count
-from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.hidden import one_line
 from vibe_llms.storage.conversations import derive_conversation_identity
@@ -316,8 +316,11 @@ def _decode(data: bytes) -> Canister | None:
 
 
 def _is_same(canister: Canister | None, line: DraftLine) -> bool:
-    """Return True if two messages differ in their time only, which may be that of a file."""
-    other = line.canister
-    return canister is not None and canister == msgspec.structs.replace(
-        other, created=canister.created
-    )
+    """Return True if two messages differ only in their time, which may be that of a file, or end.
+
+    The end of a reply moves to the parts that it got later.
+    """
+    changes: dict[str, object] = {"created": line.canister.created}
+    if isinstance(canister, AssistantCanister | InvocationCanister):
+        changes["ending"] = getattr(line.canister, "ending", None)
+    return canister is not None and msgspec.structs.replace(canister, **changes) == line.canister
