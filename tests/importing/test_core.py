@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import zipfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from vibe_llms.importing.reports import ImportProgress
 from vibe_llms.importing.storing import MOST_FORKS
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.transfer import StoredConversation
+from vibe_llms.storage.transfer import NewConversation
 
 
 async def test_a_conversation_is_imported_with_its_title_and_its_times(
@@ -353,14 +354,14 @@ async def test_a_long_conversation_is_imported_without_recursion(
 async def test_a_cancelled_import_keeps_what_is_done_and_another_continues(
     archive: DirectoryArchive, tmp_path: Path
 ) -> None:
-    many = [{**talk(), "uuid": f"c{number}"} for number in range(30)]
+    many = [{**talk(), "uuid": f"c{number}"} for number in range(350)]
     path = write_json(tmp_path / "export.json", many)
     configuration = load_configuration(Places.under(tmp_path / "home"), environment={})
     seen: list[ImportProgress] = []
 
     def stop(progress: ImportProgress) -> None:
         seen.append(progress)
-        if len(seen) == 5:
+        if len(seen) == 105:
             work.cancel()
 
     work = asyncio.ensure_future(
@@ -369,11 +370,12 @@ async def test_a_cancelled_import_keeps_what_is_done_and_another_continues(
     with pytest.raises(asyncio.CancelledError):
         await work
     kept = len(await archive.survey_identities())
-    assert 5 <= kept <= 6
+    assert kept == len(seen)
+    assert 105 <= kept < 350
     for identity in await archive.survey_identities():
         assert len(await texts(archive, identity)) == 4
     report = await import_conversations(path, archive, configuration=configuration)
-    assert (report.counts["imported"], report.counts["unchanged"]) == (30 - kept, kept)
+    assert (report.counts["imported"], report.counts["unchanged"]) == (350 - kept, kept)
     shares = [one.done for one in seen]
     assert shares == sorted(shares)
     assert shares[-1] <= seen[-1].total == path.stat().st_size
@@ -382,9 +384,9 @@ async def test_a_cancelled_import_keeps_what_is_done_and_another_continues(
 async def test_an_archive_that_fails_stops_the_import(
     bring: Import, archive: DirectoryArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(identity: str, stored: StoredConversation) -> None:
+    async def fail(conversations: Sequence[NewConversation]) -> None:
         raise StorageUnavailable("the database is away")
 
-    monkeypatch.setattr(archive, "import_conversation", fail)
+    monkeypatch.setattr(archive, "create_batch", fail)
     with pytest.raises(StorageUnavailable):
         await bring(write_json(tmp_path / "export.json", [talk()]))

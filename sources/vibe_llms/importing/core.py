@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms.base.configuration import IMPORTERS, Configuration, load_configuration
 from vibe_llms.base.exceptions import (
@@ -31,11 +32,14 @@ from vibe_llms.importing.reports import (
 )
 from vibe_llms.importing.samples import is_candidate, read_sample
 from vibe_llms.importing.storing import ConversationStorer, ImportTarget
+from vibe_llms.importing.writing import ImportWriter
 from vibe_llms.providers.registry import guard_code
 from vibe_llms.storage.interfaces import Archive
 from vibe_llms.storage.transfer import TransferableArchive
 
 T = TypeVar("T")
+#: Outcomes are reported after at most this many.
+_REPORTED = 100
 #: Paths to import: files, folders, and ZIP files.
 Paths = str | Path | Iterable[str | Path]
 
@@ -114,7 +118,10 @@ class _Import:
         self._options = options
         self._progress = progress
         self._files: list[_Recognized] = []
+        self._writer = ImportWriter(archive)
         self._outcomes: list[ImportedConversation] = []
+        #: Outcomes of conversations that wait to be stored, with the bytes that were read.
+        self._waiting: list[tuple[ImportedConversation, int]] = []
         self._skipped = 0
         self._done = 0
         self._total = 0
@@ -142,10 +149,23 @@ class _Import:
 
     async def carry_out(self) -> ImportReport:
         """Import the conversations of all recognized files."""
+        try:
+            await self._import_files()
+        finally:
+            # If the import is cancelled, what was read is stored.
+            await _finish(self._flush())
+        return ImportReport(
+            conversations=tuple(self._outcomes),
+            skipped=self._skipped,
+            dry_run=self._options.dry_run,
+        )
+
+    async def _import_files(self) -> None:
         known = {*await self._archive.survey_identities()}
         for found in self._files:
             target = ImportTarget(
                 archive=self._archive,
+                writer=self._writer,
                 known=known,
                 settings=self._configuration.storage,
                 source=found.name,
@@ -155,11 +175,6 @@ class _Import:
             )
             await self._import_file(found, target)
             self._done += found.file.size
-        return ImportReport(
-            conversations=tuple(self._outcomes),
-            skipped=self._skipped,
-            dry_run=self._options.dry_run,
-        )
 
     async def _import_file(self, found: _Recognized, target: ImportTarget) -> None:
         records = found.importer.survey(found.file, self._export)
@@ -167,7 +182,8 @@ class _Import:
             try:
                 record = await asyncio.to_thread(_read_next, found, records)
             except (ImportUnreadable, ConfigurationError) as error:
-                self._finish(_refuse(found.name, found.file.name, str(error)), found.file.size)
+                refused = _refuse(found.name, found.file.name, str(error))
+                self._waiting.append((refused, self._done + found.file.size))
                 return
             if record is None:
                 return
@@ -175,11 +191,28 @@ class _Import:
             if outcome is None:
                 self._skipped += 1
             else:
-                self._finish(outcome, record.consumed)
+                self._waiting.append((outcome, self._done + record.consumed))
+            if self._writer.is_full or len(self._waiting) >= _REPORTED:
+                await _finish(self._flush())
 
-    def _finish(self, outcome: ImportedConversation, consumed: int) -> None:
-        self._outcomes.append(outcome)
-        self._progress(ImportProgress(outcome, self._done + consumed, self._total))
+    async def _flush(self) -> None:
+        """Store what is waiting, and report the outcomes."""
+        await self._writer.flush()
+        waiting, self._waiting = self._waiting, []
+        for outcome, done in waiting:
+            stored = self._check(outcome)
+            self._outcomes.append(stored)
+            self._progress(ImportProgress(stored, done, self._total))
+
+    def _check(self, outcome: ImportedConversation) -> ImportedConversation:
+        """Return an outcome, or its refusal if the conversation could not be stored."""
+        errors = self._writer.errors
+        failed = [
+            str(errors[one]) for one in (outcome.conversation, *outcome.forks) if one in errors
+        ]
+        if not failed:
+            return outcome
+        return replace(outcome, status="refused", conversation="", messages=0, reasons=(failed[0],))
 
     async def _import_record(
         self, found: _Recognized, record: ExportedRecord, target: ImportTarget

@@ -19,6 +19,7 @@ from vibe_llms.importing.drafts import Drafter
 from vibe_llms.importing.messages import ExportedConversation
 from vibe_llms.importing.reports import ImportedConversation, ImportStatus
 from vibe_llms.importing.trees import MessageTree, count
+from vibe_llms.importing.writing import ImportWriter
 from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.hidden import one_line
@@ -27,7 +28,11 @@ from vibe_llms.storage.deposits import Deposit, separate
 from vibe_llms.storage.details import encode_details
 from vibe_llms.storage.interfaces import Details, Origin
 from vibe_llms.storage.lines import encode_line
-from vibe_llms.storage.transfer import StoredConversation, TransferableArchive
+from vibe_llms.storage.transfer import (
+    NewConversation,
+    StoredConversation,
+    TransferableArchive,
+)
 
 #: Forks of one conversation; a tree with more branches loses the later ones, and says so.
 MOST_FORKS = 100
@@ -73,6 +78,7 @@ class ImportTarget(Struct, frozen=True):
     """
 
     archive: TransferableArchive
+    writer: ImportWriter
     known: set[str]
     settings: StorageSettings
     source: str
@@ -125,40 +131,41 @@ class ConversationStorer:
         target = self._target
         stored = None
         if branch.identity in target.known:
+            if target.writer.has(branch.identity):
+                await target.writer.flush()
             stored = await target.archive.export_conversation(branch.identity)
         planned = await asyncio.to_thread(self._plan, branch, stored)
         self._changed += planned.changed
         self._added += len(planned.new)
         if planned.new and not target.dry_run:
-            await self._keep_contents(planned.new if stored else planned.lines)
-            data = b"".join(line.data for line in planned.new if stored)
+            updated = self._date(planned.end)
+            new = b"".join(line.data for line in planned.new)
             if stored is None:
                 lines = b"".join(line.data for line in planned.lines)
-                metadata = self._describe(branch)
+                whole = StoredConversation(self._describe(branch), lines, updated)
+                deposits = await asyncio.to_thread(self._collect, planned.lines)
+                await target.writer.add(NewConversation(branch.identity, whole, deposits))
             else:
-                lines, metadata = stored.lines + data, stored.metadata
-            updated = self._date(planned.end)
-            await target.archive.import_conversation(
-                branch.identity, StoredConversation(metadata, lines, updated)
-            )
+                for deposit in await asyncio.to_thread(self._collect, planned.new):
+                    await target.archive.put(deposit.data, deposit.mimetype)
+                whole = StoredConversation(stored.metadata, stored.lines + new, updated)
+                await target.archive.import_conversation(branch.identity, whole)
             target.known.add(branch.identity)
         return planned
 
-    async def _keep_contents(self, lines: Sequence[DraftLine]) -> None:
-        """Store the contents that lines need."""
-        archive = self._target.archive
+    def _collect(self, lines: Sequence[DraftLine]) -> Sequence[Deposit]:
+        """Return the contents that lines need, each once."""
+        found: list[Deposit] = []
         for line in lines:
-            for deposit in line.deposits:
-                if deposit.reference.hash not in self._kept:
-                    self._kept.add(deposit.reference.hash)
-                    await archive.put(deposit.data, deposit.mimetype)
+            found += [one for one in line.deposits if one.reference.hash not in self._kept]
+            self._kept.update(one.reference.hash for one in line.deposits)
             for content in line.canister.contents:
                 digest = getattr(getattr(content, "data", None), "hash", "")
                 media = self._drafter.media.get(digest)
                 if media is not None and digest not in self._kept:
                     self._kept.add(digest)
-                    data = await asyncio.to_thread(media.media.load)
-                    await archive.put(data, media.content.mimetype)
+                    found.append(Deposit.from_bytes(media.media.load(), media.content.mimetype))
+        return found
 
     def _plan(self, branch: Branch, stored: StoredConversation | None) -> PlannedBranch:
         """Return the lines of a branch, given what is stored of it."""
