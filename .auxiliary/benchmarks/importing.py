@@ -44,14 +44,20 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--conversations", type=int, default=_BAR_CONVERSATIONS // 10)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--page", action="store_true", help="write the table of the page")
     options = parser.parse_args()
     number = options.conversations
+    if options.write:
+        write_export(options.write, number)
+        return 0
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         export = folder / "export.zip"
-        write_export(export, number)
+        # In a process of its own, because the memory of the command includes that of its parent.
+        writing = ["--write", str(export), "--conversations", str(number)]
+        subprocess.run([sys.executable, __file__, *writing], check=True)
         size = export.stat().st_size / 1e6
         bar = _BAR_SECONDS * number / _BAR_CONVERSATIONS
         for what, status in (("first import", "imported"), ("import again", "unchanged")):

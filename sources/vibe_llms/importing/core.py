@@ -122,6 +122,8 @@ class _Import:
         self._outcomes: list[ImportedConversation] = []
         #: Outcomes of conversations that wait to be stored, with the bytes that were read.
         self._waiting: list[tuple[ImportedConversation, int]] = []
+        #: Outcomes of conversations that are being stored.
+        self._storing: list[tuple[ImportedConversation, int]] = []
         self._skipped = 0
         self._done = 0
         self._total = 0
@@ -153,7 +155,7 @@ class _Import:
             await self._import_files()
         finally:
             # If the import is cancelled, what was read is stored.
-            await _finish(self._flush())
+            await _finish(self._conclude())
         return ImportReport(
             conversations=tuple(self._outcomes),
             skipped=self._skipped,
@@ -193,13 +195,23 @@ class _Import:
             else:
                 self._waiting.append((outcome, self._done + record.consumed))
             if self._writer.is_full or len(self._waiting) >= _REPORTED:
-                await _finish(self._flush())
+                await _finish(self._begin_batch())
 
-    async def _flush(self) -> None:
-        """Store what is waiting, and report the outcomes."""
+    async def _begin_batch(self) -> None:
+        """Begin to store what is waiting, and report the outcomes of the batch before."""
+        await self._writer.begin()
+        stored, self._storing, self._waiting = self._storing, self._waiting, []
+        self._report(stored)
+
+    async def _conclude(self) -> None:
+        """Store and report everything."""
+        await self._begin_batch()
         await self._writer.flush()
-        waiting, self._waiting = self._waiting, []
-        for outcome, done in waiting:
+        stored, self._storing = self._storing, []
+        self._report(stored)
+
+    def _report(self, outcomes: Sequence[tuple[ImportedConversation, int]]) -> None:
+        for outcome, done in outcomes:
             stored = self._check(outcome)
             self._outcomes.append(stored)
             self._progress(ImportProgress(stored, done, self._total))

@@ -15,13 +15,18 @@ _PARALLEL = 8
 
 
 class ImportWriter:
-    """Writer of new conversations. `errors` are those of conversations that were not stored."""
+    """Writer of new conversations. `errors` are those of conversations that were not stored.
+
+    While a batch is stored, the next one is read.
+    """
 
     def __init__(self, archive: TransferableArchive) -> None:
         self.errors: dict[str, StorageError] = {}
         self._archive = archive
         self._waiting: dict[str, NewConversation] = {}
         self._size = 0
+        self._storing: dict[str, NewConversation] = {}
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -29,22 +34,40 @@ class ImportWriter:
         return len(self._waiting) >= _MOST_CONVERSATIONS or self._size >= _MOST_BYTES
 
     def has(self, identity: str) -> bool:
-        """Return True if a conversation is waiting to be stored."""
-        return identity in self._waiting
+        """Return True if a conversation is not stored yet."""
+        return identity in self._waiting or identity in self._storing
 
     async def add(self, new: NewConversation) -> None:
-        """Let a conversation wait; if too many bytes wait, store them."""
+        """Let a conversation wait; if too many bytes wait, begin to store them."""
         self._waiting[new.identity] = new
         self._size += len(new.stored.lines) + sum(len(one.data) for one in new.deposits)
         if self._size >= _MOST_BYTES:
-            await self.flush()
+            await self.begin()
+
+    async def begin(self) -> None:
+        """Begin to store what is waiting; what began before is stored then.
+
+        Raises `StorageUnavailable` if the rest would fail too.
+        """
+        await self._wait()
+        self._storing, self._waiting, self._size = self._waiting, {}, 0
+        if self._storing:
+            self._task = asyncio.create_task(self._store([*self._storing.values()]))
 
     async def flush(self) -> None:
-        """Store what is waiting. Raises `StorageUnavailable` if the rest would fail too."""
-        batch = [*self._waiting.values()]
-        self._waiting, self._size = {}, 0
+        """Store everything."""
+        await self.begin()
+        await self._wait()
+
+    async def _wait(self) -> None:
+        if (task := self._task) is not None:
+            await asyncio.wait([task])
+            self._task, self._storing = None, {}
+            task.result()
+
+    async def _store(self, batch: Sequence[NewConversation]) -> None:
         if isinstance(self._archive, BatchArchive):
-            self.errors.update(await self._archive.create_batch(batch) if batch else {})
+            self.errors.update(await self._archive.create_batch(batch))
         else:
             self.errors.update(await _store_each(self._archive, batch))
 
