@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from vibe_llms.base.configuration import Places, StorageSettings, load_configuration
-from vibe_llms.importing.core import ImportOptions, import_conversations
-from vibe_llms.importing.reports import ImportedConversation, ImportReport
+from vibe_llms.importing.core import import_conversations
+from vibe_llms.importing.reports import ImportedConversation, ImportOptions, ImportReport
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.storage.archive import DirectoryArchive
 

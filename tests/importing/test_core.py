@@ -8,15 +8,20 @@ import zipfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.importing.claude_ai import conversation, message, talk
 from tests.importing.conftest import Import, only, snapshot, texts, write_json, write_zip
+from vibe_llms import synchronous
 from vibe_llms.base.configuration import Places, load_configuration
-from vibe_llms.base.exceptions import ImportUnreadable, StorageUnavailable
+from vibe_llms.base.exceptions import ImportUnreadable, RegistrationError, StorageUnavailable
 from vibe_llms.importing.core import import_conversations
-from vibe_llms.importing.reports import ImportProgress
+from vibe_llms.importing.exports import Export
+from vibe_llms.importing.interfaces import ExportedRecord
+from vibe_llms.importing.readers.claude_ai import ClaudeAiImporter
+from vibe_llms.importing.reports import ImportOptions, ImportProgress
 from vibe_llms.importing.storing import MOST_FORKS
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.storage.archive import DirectoryArchive
@@ -390,3 +395,121 @@ async def test_an_archive_that_fails_stops_the_import(
     monkeypatch.setattr(archive, "create_batch", fail)
     with pytest.raises(StorageUnavailable):
         await bring(write_json(tmp_path / "export.json", [talk()]))
+
+
+class OneByOne(DirectoryArchive):
+    """An archive without batches, as that of PostgreSQL is."""
+
+    create_batch = None  # type: ignore[assignment]
+
+
+async def test_an_archive_without_batches_gets_the_same_bytes(
+    bring: Import, archive: DirectoryArchive, tmp_path: Path
+) -> None:
+    many = [{**talk(), "uuid": f"c{number}"} for number in range(20)]
+    path = write_json(tmp_path / "export.json", many)
+    await bring(path)
+    other = OneByOne(tmp_path / "other")
+    configuration = load_configuration(environment={})
+    report = await import_conversations(path, other, configuration=configuration)
+    assert report.counts["imported"] == 20
+    await other.close()
+    assert snapshot(other.folder) == snapshot(archive.folder)
+
+
+async def test_a_conversation_that_appears_meanwhile_is_refused_and_the_others_are_made(
+    bring: Import, archive: DirectoryArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [{**talk(), "uuid": "c1"}, {**talk(), "uuid": "c2"}]
+    first = only(await bring(write_json(tmp_path / "one.json", names[:1])))
+
+    async def survey() -> list[str]:
+        return []
+
+    monkeypatch.setattr(archive, "survey_identities", survey)
+    report = await bring(write_json(tmp_path / "both.json", names))
+    assert [one.status for one in report.conversations] == ["refused", "imported"]
+    assert "already exists" in report.conversations[0].reasons[0]
+    assert len(await texts(archive, first.conversation)) == 4
+
+
+async def test_a_conversation_that_an_export_has_twice_is_imported_once(
+    bring: Import, tmp_path: Path
+) -> None:
+    report = await bring(write_json(tmp_path / "export.json", [talk(), talk(longer=True)]))
+    assert [one.status for one in report.conversations] == ["imported", "extended"]
+    assert [one.messages for one in report.conversations] == [4, 2]
+
+
+async def test_a_power_failure_leaves_conversations_complete_or_missing(
+    bring: Import, archive: DirectoryArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has its name before the sync, and contents have theirs before conversations."""
+    seen: list[set[str]] = []
+
+    def look() -> None:
+        seen.append({Path(name).parts[0] for name in snapshot(archive.folder)})
+
+    monkeypatch.setattr("os.sync", look)
+    monkeypatch.setattr(
+        "vibe_llms.storage.batches.synchronise_folder",
+        lambda folder: seen.append(
+            {
+                Path(name).parts[0]
+                for name in snapshot(archive.folder)
+                if not Path(name).parts[1].startswith(".")
+            }
+        ),
+    )
+    durable = DirectoryArchive(archive.folder)
+    tree = talk()
+    tree["chat_messages"][1]["content"][0]["text"] = "long " * 1000
+    path = write_json(tmp_path / "export.json", [tree])
+    await import_conversations(path, durable, configuration=load_configuration(environment={}))
+    await durable.close()
+    assert seen[1] == {"content"}
+    assert seen[2] == {"content", "conversations"}
+
+
+async def test_an_importer_that_fails_refuses_only_its_conversation(
+    bring: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert = ClaudeAiImporter.convert
+
+    def fail(self: ClaudeAiImporter, record: ExportedRecord, export: Export) -> Any:
+        if record.value["uuid"] == "c2":
+            raise ZeroDivisionError("by zero")
+        return convert(self, record, export)
+
+    monkeypatch.setattr(ClaudeAiImporter, "convert", fail)
+    many = [{**talk(), "uuid": f"c{number}"} for number in range(3)]
+    report = await bring(write_json(tmp_path / "export.json", many))
+    assert [one.status for one in report.conversations] == ["imported", "imported", "refused"]
+    assert "the importer 'claude-ai' failed: ZeroDivisionError: by zero" in str(
+        report.conversations[2].reasons
+    )
+
+
+async def test_the_importer_of_another_package_is_a_row(
+    archive: DirectoryArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = Path(__file__).parents[2] / "documentation" / "examples"
+    monkeypatch.syspath_prepend(examples)
+    rows = {"importers": {"notes": {"module": "notes_importer"}}}
+    configuration = load_configuration(environment={}, overrides=rows)
+    report = await import_conversations(
+        examples / "notes.chat", archive, configuration=configuration
+    )
+    assert (only(report).source, only(report).title) == ("notes", "Tides")
+    rows = {"importers": {"notes": {"module": "no_such_module"}}}
+    configuration = load_configuration(environment={}, overrides=rows)
+    with pytest.raises(RegistrationError, match="no_such_module"):
+        await import_conversations(examples / "notes.chat", archive, configuration=configuration)
+
+
+def test_a_session_imports_too_without_await(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "export.json", [talk()])
+    with synchronous.open_session(home=tmp_path / "home") as session:
+        report = session.import_conversations(path, options=ImportOptions(tags=["old"]))
+        assert report.counts["imported"] == 1
+        assert [one.name for one in session.survey_conversations(tag="old")] == ["Sails"]

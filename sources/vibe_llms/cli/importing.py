@@ -16,10 +16,11 @@ from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.shared_options import json_option
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.importing.core import ImportOptions, import_conversations
+from vibe_llms.importing.core import import_conversations
 from vibe_llms.importing.reports import (
     STATUSES,
     ImportedConversation,
+    ImportOptions,
     ImportProgress,
     ImportReport,
 )

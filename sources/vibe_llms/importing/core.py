@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,8 +24,10 @@ from vibe_llms.importing.interfaces import ExportedRecord, Importer, access_impo
 from vibe_llms.importing.messages import ExportedConversation
 from vibe_llms.importing.reports import (
     ImportedConversation,
+    ImportOptions,
     ImportProgress,
     ImportReport,
+    Paths,
     ProgressHandler,
     ignore_progress,
 )
@@ -40,21 +41,6 @@ from vibe_llms.storage.transfer import TransferableArchive
 T = TypeVar("T")
 #: Outcomes are reported after at most this many.
 _REPORTED = 100
-#: Paths to import: files, folders, and ZIP files.
-Paths = str | Path | Iterable[str | Path]
-
-
-class ImportOptions(Struct, frozen=True, kw_only=True):
-    """Options of an import.
-
-    `since` leaves out conversations that were last changed before, `match` those without this text
-    in their title. `tags` are added to all. In a dry run nothing is stored.
-    """
-
-    since: datetime | None = None
-    match: str = ""
-    tags: Collection[str] = ()
-    dry_run: bool = False
 
 
 class _Recognized(Struct, frozen=True):
@@ -71,8 +57,8 @@ async def import_conversations(
     archive: Archive,
     *,
     configuration: Configuration | None = None,
-    options: ImportOptions = ImportOptions(),
-    progress: ProgressHandler = ignore_progress,
+    options: ImportOptions | None = None,
+    progress: ProgressHandler | None = None,
 ) -> ImportReport:
     """Import conversations that other programs exported or stored; return a report.
 
@@ -90,6 +76,7 @@ async def import_conversations(
     given = read_paths(paths)
     with await asyncio.to_thread(Export.open, given) as export:
         importers = await asyncio.to_thread(_access_importers, configuration)
+        options, progress = options or ImportOptions(), progress or ignore_progress
         run = _Import(export, archive, configuration, options, progress)
         await run.recognize(importers, given)
         return await run.carry_out()

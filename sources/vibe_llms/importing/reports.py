@@ -1,17 +1,34 @@
-"""The report of an import: one entry for each conversation, and counts."""
+"""The options of an import, and its report: one entry for each conversation, and counts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+#: Paths to import: files, folders, and ZIP files.
+Paths: TypeAlias = str | Path | Iterable[str | Path]
 #: Outcome for a conversation. `partly` is imported or extended, but something is missing; `empty`
 #: has no messages.
 ImportStatus: TypeAlias = Literal["imported", "extended", "partly", "unchanged", "empty", "refused"]
 STATUSES: tuple[ImportStatus, ...] = get_args(ImportStatus)
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """Options of an import.
+
+    `since` leaves out conversations that were last changed before, `match` those without this text
+    in their title. `tags` are added to all. In a dry run nothing is stored.
+    """
+
+    since: datetime | None = None
+    match: str = ""
+    tags: Collection[str] = ()
+    dry_run: bool = False
 
 
 class ImportedConversation(Struct, frozen=True, kw_only=True):
