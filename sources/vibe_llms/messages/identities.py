@@ -64,7 +64,7 @@ def derive_timed_identity(created: datetime | None, name: str) -> str:
 
     >>> from datetime import UTC, datetime
     >>> derive_timed_identity(datetime(2026, 11, 26, tzinfo=UTC), "chatgpt a")
-    '019abd83-4400-7f6c-b7a1-63a1bb32d2d8'
+    '01a21526-e400-720e-90c1-03511bab7c5b'
     >>> derive_timed_identity(None, "chatgpt a")[14]
     '8'
 
