@@ -78,3 +78,17 @@ async def test_a_conversation_without_a_title_or_times_is_imported(
     assert (await archive.survey())[0].title == "Hi"
     path.write_bytes(path.read_bytes() + b" ")
     assert only(await bring(path)).conversation == done.conversation
+
+
+async def test_blocks_that_are_nested_too_deeply_to_be_read_again_leave_a_mark(
+    bring: Import, archive: DirectoryArchive, tmp_path: Path
+) -> None:
+    deep: dict[str, object] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    blocks = [{"type": "text", "text": "Hi"}, {"type": "deep", "x": deep}]
+    tree = conversation(message("m1", "assistant", "Hi", content=blocks))
+    done = only(await bring(write_json(tmp_path / "c.json", [tree])))
+    (found,) = await read(archive, done.conversation)
+    assert isinstance(found.contents[1], NativeContent)
+    assert (found.contents[1].label, found.contents[1].native) == ("deep", None)

@@ -129,9 +129,8 @@ class NativeParts:
         self._row = row
 
     def keep(self, value: object, label: str, model: str = "") -> tuple[ExportedPart, ...]:
-        """Return a part that contains a value unchanged."""
-        payload = self.encode(value, model)
-        return () if payload is None else (NativeContent(label=label or "unknown", native=payload),)
+        """Return a part that contains a value unchanged, or only its label if it is too deep."""
+        return (NativeContent(label=label or "unknown", native=self.encode(value, model)),)
 
     def encode(self, value: object, model: str = "") -> NativePayload | None:
         """Return a value as a payload, or None if it is nested too deeply."""
