@@ -32,7 +32,10 @@ STOREYS = (
     ("invocation",),
     ("providers", "storage"),
     ("conversations",),
-    ("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry", "transcripts"),
+    (
+        *("embedding", "memory", "documents", "ensembles", "agents", "runs", "telemetry"),
+        *("transcripts", "importing"),
+    ),
     ("session", "opening", "synchronous", "testing", "mcp_server"),
     ("server", "acp", "cli", "__main__"),
 )
@@ -129,6 +132,7 @@ LATE = {
     ("session.core", "agents.ensemble.OfferedAgent"),
     ("session.core", "conversations.asking.ModelAsker"),
     ("session.core", "documents.core.produce_documents"),
+    ("session.core", "importing.core.import_conversations"),
     ("session.core", "messages.costs.estimate_cost"),
     ("session.core", "providers.windows.Windows"),
     ("session.core", "runs.budgets.produce_budgets"),
@@ -638,7 +642,8 @@ LOADED_BY_SESSION = (
     "providers.contract.selection providers.conversions providers.interfaces providers.limits "
     "providers.matching providers.pieces providers.provider_pool providers.registry "
     "providers.spending session session.core session.options session.parts storage "
-    "storage.appending storage.archive storage.backends storage.changes storage.contents "
+    "storage.appending storage.archive storage.backends storage.batches storage.changes "
+    "storage.contents "
     "storage.conversations storage.deposits storage.details storage.families storage.home "
     "storage.indexing storage.inspection storage.interfaces storage.lines storage.mounts "
     "storage.resolving storage.search storage.texts storage.threads storage.transfer "

@@ -589,6 +589,7 @@ class Session(_Face[sessions.Session]):
     survey_models = _through(sessions.Session.survey_models)
     survey_conversations = _through(sessions.Session.survey_conversations)
     search = _through(sessions.Session.search)
+    import_conversations = _through(sessions.Session.import_conversations)
     load = _through(sessions.Session.load)
     remove = _through(sessions.Session.remove)
 

@@ -41,6 +41,8 @@ LOCAL = "local"
 ARCHIVE = "archive"
 #: The table of the rows that the tool `search` can ask.
 SEARCH_ENGINES = "search-engines"
+#: The table of the readers of other programs' conversations.
+IMPORTERS = "importers"
 
 
 class Places(Struct, frozen=True):
@@ -363,6 +365,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     agents: dict[str, dict[str, Any]] = {}
     embedders: dict[str, dict[str, Any]] = {}
     search_engines: dict[str, dict[str, Any]] = {}
+    importers: dict[str, dict[str, Any]] = {}
     archive: dict[str, Any] = {}
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}

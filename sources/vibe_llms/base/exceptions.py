@@ -17,6 +17,7 @@ The branches say what to do next::
     │   ├── AttachmentUnreadable
     │   │   ├── DocumentUnreadable
     │   │   └── PageUnreadable
+    │   ├── ImportUnreadable
     │   ├── InvokerInvalid
     │   ├── FunctionsInvalid
     │   ├── ArgumentsInvalid
@@ -210,6 +211,10 @@ class PageUnreadable(AttachmentUnreadable):
     def __init__(self, message: str, *, url: str, status: int | None = None) -> None:
         super().__init__(f"{redact(url)[:_LONGEST_URL]}: {message}")
         self.url, self.status = redact(url), status
+
+
+class ImportUnreadable(RequestError):
+    """A file to import cannot be read, or is not an export of a known program."""
 
 
 class InvokerInvalid(RequestError):

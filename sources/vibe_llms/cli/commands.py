@@ -27,6 +27,7 @@ COMMANDS = {
     "list": ("conversations", "List conversations, newest first."),
     "show": ("conversations", "Show a conversation."),
     "export": ("export", "Export a conversation as Markdown, HTML or JSON."),
+    "import": ("importing", "Import conversations of other programs."),
     "search": ("conversations", "Search the messages of all conversations."),
     "fork": ("conversations", "Fork a conversation, whole or up to a message."),
     "rename": ("conversations", "Rename a conversation."),

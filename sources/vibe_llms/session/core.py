@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from vibe_llms.agents.ensemble import AgentsEnsemble
     from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.documents.core import Documents
+    from vibe_llms.importing.reports import ImportOptions, ImportReport, Paths, ProgressHandler
     from vibe_llms.providers.windows import Windows
     from vibe_llms.runs.budgets import Budgets
     from vibe_llms.runs.core import Runs
@@ -449,6 +450,29 @@ class Session:
     ) -> Sequence[Finding]:
         """Return stored messages that contain all words of a text, best first."""
         return await self.archive.search(text, limit=limit, superseded=superseded)
+
+    async def import_conversations(
+        self,
+        paths: Paths,
+        *,
+        options: ImportOptions | None = None,
+        progress: ProgressHandler | None = None,
+    ) -> ImportReport:
+        """Import conversations of other programs from files, folders, or ZIP files.
+
+        Importing again adds only what is new. One that cannot be read is refused in the report, and
+        the others are imported. `progress` is called after each. Raises `ImportUnreadable` before
+        anything is stored if a file cannot be opened or nothing is recognized.
+        """
+        from vibe_llms.importing.core import import_conversations
+
+        return await import_conversations(
+            paths,
+            self.archive,
+            configuration=self.configuration,
+            options=options,
+            progress=progress,
+        )
 
     async def load(self, reference: Reference) -> bytes:
         """Return the bytes of a reference in a content."""

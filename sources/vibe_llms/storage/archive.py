@@ -11,7 +11,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from vibe_llms.base.locks import locked
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
+from vibe_llms.storage.batches import FolderBatch
 from vibe_llms.storage.changes import Changes
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import (
@@ -66,7 +67,7 @@ from vibe_llms.storage.mounts import find_network_mount
 from vibe_llms.storage.resolving import Named, find_conversation
 from vibe_llms.storage.search import DOOMED, Index
 from vibe_llms.storage.threads import DiskThreads
-from vibe_llms.storage.transfer import StoredConversation
+from vibe_llms.storage.transfer import NewConversation, StoredConversation
 from vibe_llms.storage.uploads import UploadFolder
 from vibe_llms.storage.versions import survey_versions
 
@@ -288,6 +289,12 @@ class DirectoryArchive:
         """Make a conversation identical to another archive's; see `TransferableArchive`."""
         await self._in_thread(self.import_now, identity, stored)
 
+    async def create_batch(
+        self, conversations: Sequence[NewConversation]
+    ) -> Mapping[str, StorageError]:
+        """Make conversations together; see `BatchArchive`."""
+        return await self._in_thread(self.create_batch_now, conversations)
+
     async def find_contents(self, digests: Collection[str]) -> Mapping[str, Reference]:
         """Return the references of stored contents among these hashes, keyed by hash."""
         return await self._in_thread(self.contents.find, digests)
@@ -431,6 +438,22 @@ class DirectoryArchive:
             else:
                 with self._appearing(folder.path) as temporary:
                     folder.receive_first(temporary, stored)
+
+    def create_batch_now(
+        self, conversations: Sequence[NewConversation]
+    ) -> Mapping[str, StorageError]:
+        """See `create_batch`."""
+        errors: dict[str, StorageError] = {}
+        with self.sharing(), ExitStack() as contents, ExitStack() as made:
+            batch = FolderBatch(self.contents, contents, made, durable=self._durable)
+            for one in conversations:
+                try:
+                    folder = self.access_folder(one.identity)
+                    batch.prepare(folder, one, self._changes)
+                except StorageError as error:
+                    errors[one.identity] = error
+            batch.finish(self.conversations)
+        return {**errors, **batch.errors}
 
     def remove_now(self, *identities: str, last: str | None = None) -> None:
         """See `remove`."""

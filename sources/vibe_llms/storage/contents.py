@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,6 +75,19 @@ class ContentStore:
             if self._durable:
                 # Also sync what another process stored, because it may not have synced yet.
                 synchronise_folder(self.folder)
+
+    def prepare(self, deposit: Deposit, stack: ExitStack, *, durable: bool) -> None:
+        """Write a deposit into a temporary folder; the end of the stack moves it to its place.
+
+        Unless it is `durable`, the caller syncs it before that.
+        """
+        path = self._path(deposit.reference.hash)
+        with storage_errors(path):
+            if not self._refresh(path, deposit.data):
+                # Another process, or another deposit of the same bytes, may be faster.
+                stack.enter_context(suppress(FileExistsError))
+                temporary = stack.enter_context(new_folder(path, durable=durable))
+                _fill(temporary, deposit.data, deposit.mimetype, durable=durable)
 
     def load(self, reference: Reference) -> bytes:
         """Return the bytes of a reference, checked against its hash.
@@ -170,11 +184,8 @@ class ContentStore:
         return True
 
     def _write(self, path: Path, data: bytes, mimetype: str) -> None:
-        hint = f'mimetype = "{mimetype}"\n' if _MIMETYPE.fullmatch(mimetype) else ""
         with new_folder(path, durable=self._durable) as temporary:
-            write_new(temporary / "data", data, durable=self._durable)
-            details = f"size = {len(data)}\n{hint}".encode()
-            write_new(temporary / "metadata.toml", details, durable=self._durable)
+            _fill(temporary, data, mimetype, durable=self._durable)
 
     def _path(self, digest: str) -> Path:
         if not _HASH.fullmatch(digest):
@@ -182,6 +193,12 @@ class ContentStore:
         with storage_errors(self.folder):
             refuse_link(self.folder)
         return self.folder / digest
+
+
+def _fill(folder: Path, data: bytes, mimetype: str, *, durable: bool) -> None:
+    hint = f'mimetype = "{mimetype}"\n' if _MIMETYPE.fullmatch(mimetype) else ""
+    write_new(folder / "data", data, durable=durable)
+    write_new(folder / "metadata.toml", f"size = {len(data)}\n{hint}".encode(), durable=durable)
 
 
 def _missing(path: Path) -> ContentMissing:

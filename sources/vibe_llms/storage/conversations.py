@@ -147,10 +147,16 @@ class ConversationFolder:
             )
             date_file(self.path / MESSAGES, stored.updated)
 
-    def receive_first(self, folder: Path, stored: StoredConversation) -> None:
-        """Fill a new folder, which still has a temporary name, with an exported conversation."""
-        write_new(folder / MESSAGES, stored.lines, durable=self._durable)
-        write_new(folder / METADATA, stored.metadata, durable=self._durable)
+    def receive_first(
+        self, folder: Path, stored: StoredConversation, *, durable: bool | None = None
+    ) -> None:
+        """Fill a new folder, which still has a temporary name, with an exported conversation.
+
+        Without `durable`, the settings decide whether it is synced.
+        """
+        durable = self._durable if durable is None else durable
+        write_new(folder / MESSAGES, stored.lines, durable=durable)
+        write_new(folder / METADATA, stored.metadata, durable=durable)
         date_file(folder / MESSAGES, stored.updated)
 
     def append(self, canisters: Sequence[Canister], *, after: str | None) -> Sequence[Notice]:

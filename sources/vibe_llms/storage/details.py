@@ -21,8 +21,8 @@ _KEYS = (
 )
 
 
-def encode_details(details: Details) -> bytes:
-    """Return the text of `metadata.toml`."""
+def encode_details(details: Details, others: Mapping[str, Any] = {}) -> bytes:
+    """Return the text of `metadata.toml`, with other keys that are not details."""
     tree: dict[str, Any] = {"format": details.format, "created": details.created}
     if details.name:
         tree["name"] = details.name
@@ -38,7 +38,7 @@ def encode_details(details: Details) -> bytes:
         tree["superseded-by"] = details.superseded_by
     if details.root:
         tree["root"] = details.root
-    return encode_tree(tree)
+    return encode_tree({**tree, **others})
 
 
 # msgspec 0.22 crashes if two threads use a type for the first time at once, so use it here first.

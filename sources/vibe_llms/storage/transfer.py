@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from vibe_llms.base.exceptions import ConversationNotFound, StorageError
 from vibe_llms.messages.contents import Reference
+from vibe_llms.storage.deposits import Deposit
 from vibe_llms.storage.interfaces import Archive, UploadedFile
 
 #: Anything that looks like a hash counts, because a newer version may write hashes elsewhere.
@@ -59,6 +60,28 @@ class TransferableArchive(Archive, Protocol):
 
     async def import_file(self, file: UploadedFile) -> None:
         """Keep the record of a file whose bytes are stored."""
+        ...
+
+
+class NewConversation(Struct, frozen=True):
+    """A conversation to be made, with the contents that its lines need."""
+
+    identity: str
+    stored: StoredConversation
+    deposits: Sequence[Deposit] = ()
+
+
+@runtime_checkable
+class BatchArchive(TransferableArchive, Protocol):
+    """An archive that makes many conversations much faster together than one by one."""
+
+    async def create_batch(
+        self, conversations: Sequence[NewConversation]
+    ) -> Mapping[str, StorageError]:
+        """Make conversations, each for itself; return the errors of those that were not made.
+
+        When it returns, all others are durable.
+        """
         ...
 
 
