@@ -10,6 +10,7 @@ import re
 import pytest
 
 import vibe_llms
+from vibe_llms.acp.rpc import RpcError
 from vibe_llms.base import exceptions
 from vibe_llms.base.exceptions import (
     ArchiveDamaged,
@@ -34,6 +35,8 @@ from vibe_llms.invocation.execution import CallSuspended
 from vibe_llms.invocation.keywords import CheckTooLong, SchemaInapplicable
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.threads import ThreadsExhausted
+from vibe_llms.mcp_server.calls import InputRequired
+from vibe_llms.mcp_server.jsonrpc import ProtocolError
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.providers.contract.objects import FormBroken, FormForeign
 from vibe_llms.providers.llamacpp.files import GgufInvalid
@@ -51,12 +54,13 @@ ERRORS = {
 #: Each is caught by its callers and never leaves the library: the execution makes failed results of
 #: those of calls, the providers a `ReplyMalformed` of an event, the archive an `ArchiveDamaged` of
 #: a line, the turn an `OutputInvalid` of an output, an ensemble an `EnsembleFailed` of a message,
-#: the fake server an answer of a refusal, the server a response, the interpreter a failed result of
-#: a kernel's end, the contract plain text, or another request, of a form, a run its waiting.
+#: the fake server an answer of a refusal, the server, and those for MCP clients and editors, a
+#: response, the interpreter a failed result of a kernel's end, the contract plain text, or another
+#: request, of a form, a run its waiting.
 INNER = {
     *(CallSuspended, ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, RefusedRequest),
-    *(Disconnected, Rejected),
+    *(Disconnected, InputRequired, ProtocolError, Rejected, RpcError),
     *(AddressRefused, CheckTooLong, DigestRejected, FormBroken, FormForeign, KernelLost),
     *(KernelsBusy,),
     *(SchemaInapplicable, SchemaUnfit, UntrustedFile),

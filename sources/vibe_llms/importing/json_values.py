@@ -23,7 +23,8 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 _INVALID = "it is not valid JSON"
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATORS = re.compile(r"[ \t\r\n,]*")
-_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{\]}"]', re.DOTALL)
+#: Brackets, and strings, with their last quote as a group if it was read.
+_TOKENS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[\[{\]}]', re.DOTALL)
 _NEXT = re.compile(r"[,\]]")
 #: Errors at the end of what was read, which more data may resolve, are this close to it.
 _MARGIN = 16
@@ -140,7 +141,7 @@ class JsonValues:
             last = self._place
             for token in _TOKENS.finditer(self._text, self._place):
                 text = token[0]
-                if text == '"':
+                if text[0] == '"' and token[1] is None:
                     break
                 last = token.end()
                 if text in ("[", "{"):
