@@ -186,6 +186,7 @@ def test_no_pattern_takes_its_time_over_any_text(rounds: Callable[[int, int], in
     assert not slow, "\n".join(slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [

@@ -129,6 +129,7 @@ def test_keys_that_are_set_at_once_are_all_kept() -> None:
     check_concurrent_setting(8)
 
 
+@pytest.mark.slow
 def test_a_change_without_the_lock_would_be_seen() -> None:
     # Reading and writing lie so far apart that the others' keys are lost.
     planting = (

@@ -63,6 +63,7 @@ def test_a_note_is_not_held_back_for_long() -> None:
     asyncio.run(asyncio.wait_for(work(), 20))
 
 
+@pytest.mark.slow
 def test_thirty_files_make_one_note_each_way(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"n{number:02}.html").write_text("<p>It is late.</p>")

@@ -164,6 +164,7 @@ def test_the_configuration_of_another_user_is_not_obeyed(
     assert not ran.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.storm
 def test_no_reader_hangs_or_grows(home: Path, tmp_path: Path, rounds: Rounds) -> None:
     kinds = list(ODD_FILES)[: rounds(1, len(ODD_FILES))]

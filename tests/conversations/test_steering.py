@@ -626,7 +626,7 @@ async def _cancel(steps: Steps, task: asyncio.Task[Any]) -> None:
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("cancels", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_at_every_step_of_a_turn_a_message_is_sent_once_or_stays_or_is_refused(
     tmp_path: Path, rounds: Callable[[int, int], int], cancels: bool
 ) -> None:

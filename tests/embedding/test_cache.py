@@ -271,6 +271,7 @@ def test_no_copy_of_a_digest_stays_where_rows_have_moved(folder: Path) -> None:
         assert count_digests(folder, kept) == len(kept)
 
 
+@pytest.mark.slow
 def test_such_a_copy_would_be_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmbeddingCache, "_write_anew", lambda self, database: None)
     cache, vectors = fill(folder)

@@ -132,6 +132,7 @@ def test_a_tool_that_never_returns_keeps_no_process_alive() -> None:
     check_leaving("", 5)
 
 
+@pytest.mark.slow
 def test_threads_that_keep_the_process_alive_would_be_detected() -> None:
     patch = "threading.Thread.daemon = property(lambda self: False, lambda self, value: None)"
     with pytest.raises(AssertionError, match="does not end"):

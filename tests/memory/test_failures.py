@@ -115,6 +115,7 @@ async def test_a_failing_system_call_loses_nothing_and_the_next_try_works(
     await check_every_call(tmp_path, rounds(1, len(ERRORS)), step=rounds(5, 1))
 
 
+@pytest.mark.slow
 async def test_that_check_sees_words_that_were_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

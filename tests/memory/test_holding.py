@@ -122,6 +122,7 @@ async def test_those_that_wait_together_time_out_together(tmp_path: Path) -> Non
     assert await fail_together(tmp_path, 60, seconds=30)
 
 
+@pytest.mark.slow
 async def test_those_who_wait_one_after_the_other_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def test_threads_and_processes_over_several_scopes_lose_nothing(
     assert is_whole(memory, reported)
 
 
+@pytest.mark.slow
 def test_threads_that_share_an_index_without_its_lock_are_detected(tmp_path: Path) -> None:
     # In a process of its own: SQLite may well crash it.
     process = multiprocessing.get_context("spawn").Process(target=share_unlocked, args=(tmp_path,))

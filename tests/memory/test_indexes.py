@@ -69,6 +69,7 @@ async def test_of_many_conversations_few_indexes_stay(tmp_path: Path) -> None:
     assert await is_bounded(tmp_path)
 
 
+@pytest.mark.slow
 async def test_indexes_that_all_stay_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +252,7 @@ async def test_vectors_find_the_index_that_they_were_made_for(tmp_path: Path) ->
     assert await makes_vectors_once(tmp_path)
 
 
+@pytest.mark.slow
 async def test_an_index_that_goes_while_its_vectors_are_made_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

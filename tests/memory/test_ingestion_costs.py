@@ -179,6 +179,7 @@ async def test_a_summary_is_of_the_turns_that_are_left_when_some_are_removed_in_
     assert "as number 8." in question
 
 
+@pytest.mark.slow
 async def test_a_turn_that_reads_the_whole_conversation_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

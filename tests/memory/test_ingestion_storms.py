@@ -230,6 +230,7 @@ def test_ingested_turns_survive_a_kill_and_the_rest_continues(
         assert kill_and_go_on(workers.take_in_turns, tmp_path / str(seed % 3), seed) == "", seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bug", [workers.take_in_turns_marked_early, workers.take_in_turns_reported_early]
 )

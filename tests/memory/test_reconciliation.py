@@ -315,6 +315,7 @@ def _apply_deleting_first(held: HeldScope, wanted: ReconciliationPlan) -> Applie
     return Applied()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "reported"),
     [

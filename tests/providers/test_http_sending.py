@@ -157,6 +157,7 @@ async def test_a_socket_that_is_left_open_by_a_cancel_would_be_detected(
         await check_cancel("body", 3)
 
 
+@pytest.mark.slow
 async def test_a_handshake_that_is_left_by_a_cancel_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

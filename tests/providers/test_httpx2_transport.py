@@ -26,6 +26,7 @@ def produce(url: str) -> Httpx2Transport:
     return Httpx2Transport(endpoint, {})
 
 
+@pytest.mark.slow
 async def test_a_pool_with_a_bound_would_be_detected(
     server: EchoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,6 +42,7 @@ async def test_a_pool_with_a_bound_would_be_detected(
     await transport.close()
 
 
+@pytest.mark.slow
 async def test_leaving_stale_connections_to_the_next_request_would_be_detected(
     server: EchoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

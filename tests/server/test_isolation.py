@@ -376,6 +376,7 @@ def _share_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces.UserSpaces, "enter", lambda self, _: enter(self, "ada"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["", "/mcp"])
 @pytest.mark.parametrize("plant", [_forget_user_of_runs, _share_a_home, _share_a_space])
 async def test_a_leak_would_be_found(

@@ -185,6 +185,7 @@ async def test_what_is_stopped_ends_upstream(
     assert slowest < rounds(10, 1)
 
 
+@pytest.mark.slow
 async def test_a_server_that_ignores_the_end_of_a_connection_would_be_detected(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

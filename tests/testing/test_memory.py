@@ -144,6 +144,7 @@ async def test_rows_keep_the_contract_behind_a_pooler() -> None:
             assert len({*pooler.used}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bug", "complaint"),
     [

@@ -39,7 +39,9 @@ def end(way: str, behaviour: str, *options: str) -> Family:
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("behaviour", ["grandchild", "daemon"])
+@pytest.mark.parametrize(
+    "behaviour", ["daemon", pytest.param("grandchild", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_process_survives_any_end_of_the_program(
     way: str, behaviour: str, rounds: Callable[[int, int], int]
@@ -49,6 +51,7 @@ def test_no_process_survives_any_end_of_the_program(
         family.wait_until_gone(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["return", "SIGKILL"])
 def test_what_lives_on_without_a_guardian_would_be_seen(way: str) -> None:
     family = end(way, "daemon", "unguarded")

@@ -114,6 +114,7 @@ async def test_a_bad_server_fails_in_time_and_a_good_one_answers_all_the_while(
         await good.close()
 
 
+@pytest.mark.slow
 async def test_a_loop_that_is_busy_for_long_would_be_seen() -> None:
     async def be_busy() -> None:
         async with steady(0.2):
@@ -264,6 +265,7 @@ async def test_a_cancelled_call_is_stopped_at_the_server(
     await check_cancelling(rounds(10, 50), era)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_call_of_which_no_word_is_said_would_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,6 +297,7 @@ async def test_a_line_that_is_too_long_ends_the_connection_without_being_held() 
     await check_long_line()
 
 
+@pytest.mark.slow
 async def test_a_line_without_a_bound_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = stdio.StdioLineSplitter.feed
 

@@ -375,6 +375,7 @@ async def test_no_token_follows_a_redirect_to_another_origin(
     await check_redirects(server, vault)
 
 
+@pytest.mark.slow
 async def test_a_token_that_follows_would_be_seen(
     server: FakeMcp, vault: KeyVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

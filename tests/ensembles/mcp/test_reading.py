@@ -125,6 +125,7 @@ async def test_a_tool_that_a_server_has_added_is_offered(era: str) -> None:
         assert (await ensemble.invoke("grown")).text == "new"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_does_not_hear_of_changes_would_be_seen(
     era: str, monkeypatch: pytest.MonkeyPatch

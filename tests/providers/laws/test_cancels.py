@@ -74,6 +74,7 @@ async def test_a_cancelled_turn_ends_its_reply_and_the_next_is_accepted(
     await check_cancels(interface, rounds(12, 200))
 
 
+@pytest.mark.slow
 @every_interface
 async def test_a_reply_that_is_read_on_after_a_cancel_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch

@@ -404,6 +404,7 @@ def send_blank_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ollama_history._Message, "blank", property(lambda self: False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interface", "bug"),
     [

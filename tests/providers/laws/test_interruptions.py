@@ -292,6 +292,7 @@ def leave_calls_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WireHistory, "add_reply", add_carelessly)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interface", "seed"),
     [

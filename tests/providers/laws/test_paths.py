@@ -57,7 +57,7 @@ def attach_everything(folder: Path) -> list[Canister]:
     ]
 
 
-@pytest.mark.parametrize("mode", ["native", "contract"])
+@pytest.mark.parametrize("mode", ["native", pytest.param("contract", marks=pytest.mark.slow)])
 # A script is not sent the names of files at all.
 @every(lambda one: one.checks)
 async def test_no_request_holds_a_folder_of_what_is_attached(

@@ -256,6 +256,7 @@ async def test_the_key_is_to_be_seen_nowhere(
     assert len(watcher.seen) > 100
 
 
+@pytest.mark.slow
 @every_way
 async def test_an_unrecorded_key_is_detected(
     interface: RecordedInterface, credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -209,6 +209,7 @@ async def test_lone_surrogates_do_no_harm_by_any_entry(
     await check_entry(interface, tmp_path, entry, texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["prompt", "history", "descriptions_of_tools"])
 @every_vendor
 async def test_surrogates_that_come_through_would_be_detected(
