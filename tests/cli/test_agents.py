@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -447,3 +449,19 @@ def test_at_a_terminal_the_editor_opens_if_nothing_is_given(
     outcome = invoke("agents", "add", "poet", terminals="stdin")
     assert outcome.status == 0
     assert agents("show", "poet", "--json").json["supervisor"] == "Sing."
+
+
+def test_ctrl_c_ends_the_reading_of_standard_input(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def read(data: bytes) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        # On an event loop, the signal would wait until the read ends.
+        ended.append(data)
+        return "x"
+
+    monkeypatch.setattr("vibe_llms.cli.agents.read_text", read)
+    outcome = invoke("agents", "add", "poet", data=b"x")
+    assert (outcome.status, ended, file.read_text()) == (130, [], ROWS)

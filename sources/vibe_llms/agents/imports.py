@@ -200,9 +200,11 @@ def _survey_folder(folder: Path) -> Sequence[Path]:
 def _read(path: Path, configuration: Configuration) -> Iterator[ImportedAgent]:
     """Yield the templates or roles of a file."""
     program: Program = "aichat" if path.suffix == _MARKDOWN or path.name == _ROLES_FILE else "llm"
-    whole = ImportedAgent(name=path.stem, program=program, source=str(path), status="refused")
+    # A name of a file need not be UTF-8.
+    source, name = (os.fsencode(one).decode("utf-8", "replace") for one in (path, path.stem))
+    whole = ImportedAgent(name=name, program=program, source=source, status="refused")
     try:
-        drafts = _read_drafts(path, program, configuration)
+        drafts = _read_drafts(path, name, program, configuration)
     except UnicodeDecodeError:
         yield _refuse(whole, "it is not UTF-8 text")
     except OSError as error:
@@ -221,7 +223,7 @@ def _read(path: Path, configuration: Configuration) -> Iterator[ImportedAgent]:
 
 
 def _read_drafts(
-    path: Path, program: Program, configuration: Configuration
+    path: Path, name: str, program: Program, configuration: Configuration
 ) -> Sequence[AgentDraft | tuple[str, str]]:
     if path.suffix not in (*_YAML, _MARKDOWN):
         raise ValueError("it is neither a template of llm (.yaml) nor a role of aichat (.md)")
@@ -231,4 +233,4 @@ def _read_drafts(
     if path.name == _ROLES_FILE:
         return [*read_roles(data, configuration)]
     read = read_role if program == "aichat" else read_template
-    return [read(path.stem, data, configuration)]
+    return [read(name, data, configuration)]

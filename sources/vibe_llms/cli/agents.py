@@ -181,21 +181,20 @@ async def show_agent(name: str, as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace an agent with this name.")
 @json_option
-@asynchronous
-async def add_agent(name: str, edit: bool, force: bool, as_json: bool, **values: Any) -> None:
+def add_agent(name: str, edit: bool, force: bool, as_json: bool, **values: Any) -> None:
     """Add an agent: vibe-llms agents add poet -s 'Answer in verse.'
 
     Without options, its system prompt is read from standard input, or written in the editor. Writes
     a row of [agents] to the configuration file, once it is checked.
     """
-    async with open_session() as session:
-        configuration = session.configuration
-        if problem := refuse_name(name):
-            raise configuration.error(problem, AGENTS, name)
-        if name in configuration.tree.get(AGENTS, {}) and not force:
-            raise RequestError(f"the agent {name!r} exists already; --force replaces it")
-        row = _read_row(_read_instructions(values, edit=edit))
-        agent = check_row(configuration, name, row, session.locate_model)
+    configuration = load_configuration()
+    if problem := refuse_name(name):
+        raise configuration.error(problem, AGENTS, name)
+    if name in configuration.tree.get(AGENTS, {}) and not force:
+        raise RequestError(f"the agent {name!r} exists already; --force replaces it")
+    # Not on an event loop, whose handler of Ctrl-C would not end a read that waits.
+    row = _read_row(_read_instructions(values, edit=edit))
+    agent = _check(name, row)
     add_rows(configuration.places.configuration_file, AGENTS, {name: row}, replace=force)
     if as_json:
         write_json(json.dumps(_summarize(agent), ensure_ascii=False))
@@ -205,23 +204,22 @@ async def add_agent(name: str, edit: bool, force: bool, as_json: bool, **values:
 
 @agents.command("edit")
 @click.argument("name", shell_complete=complete_agents)
-@asynchronous
-async def edit_agent(name: str) -> None:
+def edit_agent(name: str) -> None:
     """Edit the system prompt of an agent, or else its prompt, in $VISUAL or $EDITOR."""
-    async with open_session() as session:
-        configuration = session.configuration
-        row = _access_own(configuration, name)
-        keys = ("supervisor", "supervisor-template", "supervisor-file", "prompt")
-        key = next((key for key in keys if row.get(key)), "supervisor")
-        editor = find_editor("edit the file: vibe-llms config path")
-        if key == "supervisor-file":
-            run_editor(editor, _locate_file(configuration, row[key]))
-            return
-        text = edit_text(editor, row.get(key, "").strip())
-        if text == row.get(key, "").strip():
-            note("unchanged")
-            return
-        check_row(configuration, name, {**row, key: text}, session.locate_model)
+    configuration = load_configuration()
+    row = _access_own(configuration, name)
+    keys = ("supervisor", "supervisor-template", "supervisor-file", "prompt")
+    key = next((key for key in keys if row.get(key)), "supervisor")
+    editor = find_editor("edit the file: vibe-llms config path")
+    if key == "supervisor-file":
+        run_editor(editor, configuration.places.configuration / Path(row[key]).expanduser())
+        return
+    before = row.get(key, "").strip()
+    text = edit_text(editor, before)
+    if text == before:
+        note("unchanged")
+        return
+    _check(name, {**row, key: text})
     path = (AGENTS, name, key)
     set_values(configuration.places.configuration_file, {path: text}, lambda tree: tree)
     note(f"changed {key} of {name}")
@@ -264,8 +262,11 @@ def _access_own(configuration: Configuration, name: str) -> Mapping[str, Any]:
     return row
 
 
-def _locate_file(configuration: Configuration, supervisor_file: str) -> Path:
-    return configuration.places.configuration / Path(supervisor_file).expanduser()
+@asynchronous
+async def _check(name: str, row: Mapping[str, Any]) -> Agent:
+    """Return the agent of a new row; raise an error if it is wrong."""
+    async with open_session() as session:
+        return check_row(session.configuration, name, row, session.locate_model)
 
 
 def _read_instructions(values: Mapping[str, Any], *, edit: bool) -> Mapping[str, Any]:
