@@ -50,7 +50,7 @@ NEEDED = {
 #: Arguments that nothing may be called with.
 REFUSED = {("allow_pickle", True), ("trust_remote_code", True), ("shell", True)}
 #: The places that load YAML with a loader that they choose: of the two safe ones.
-LOADS_YAML = {"importing/yaml_values.py", "memory/entries.py"}
+LOADS_YAML = {"base/yaml_values.py", "memory/entries.py"}
 #: The one place that runs a file: `--functions`, after the user approved the file's hash.
 RUNS_FILES = {"ensembles/function_files.py": {"compile", "exec"}}
 

@@ -130,6 +130,7 @@ LATE = {
     ("server.stores", "server.postgres_secrets.produce_store"),
     ("session.core", "agents.ensemble.AgentsEnsemble"),
     ("session.core", "agents.ensemble.OfferedAgent"),
+    ("session.core", "agents.imports.import_agents"),
     ("session.core", "conversations.asking.ModelAsker"),
     ("session.core", "documents.core.produce_documents"),
     ("session.core", "importing.core.import_conversations"),
@@ -622,7 +623,8 @@ LOADED_BY_EXAMPLE = (
 )
 #: What is added when that example opens a session: all that a conversation without tools needs.
 LOADED_BY_SESSION = (
-    "agents agents.definitions base.configuration base.credentials base.databases base.endings "
+    "agents agents.definitions agents.templates "
+    "base.configuration base.credentials base.databases base.endings "
     "base.files base.folders base.futures base.keys base.locks base.registries conversations "
     "conversations.calls conversations.context_keeping conversations.context_requests "
     "conversations.context_view "

@@ -590,6 +590,7 @@ class Session(_Face[sessions.Session]):
     survey_conversations = _through(sessions.Session.survey_conversations)
     search = _through(sessions.Session.search)
     import_conversations = _through(sessions.Session.import_conversations)
+    import_agents = _through(sessions.Session.import_agents)
     load = _through(sessions.Session.load)
     remove = _through(sessions.Session.remove)
 

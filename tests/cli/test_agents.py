@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +237,231 @@ def test_a_conversation_that_is_opened_in_a_chat_is_left_as_it_is(file: Path) ->
     output, errors = hold("/system", "/open plain", "/system", agent="coder")[1:3]
     assert output.count("You write code.") == 1
     assert "(no system prompts)" in errors
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("-p", "language", "French"),
+        ("-p", "language=French"),
+        ("-planguage=French",),
+        ("--param", "language", "French"),
+        ("--param=language=French",),
+        ("-p", "language=x", "-p", "language=French"),
+    ],
+)
+def test_a_variable_is_written_in_two_ways(file: Path, given: tuple[str, ...]) -> None:
+    for words in ((*given, "Hello", "you"), ("Hello", *given, "you"), ("Hello", "you", *given)):
+        request = requested("chat", "-A", "translator", *words)
+        assert texts(request) == ["Translate to French: Hello you"]
+    # The command without a name, too.
+    assert texts(requested("-A", "translator", *given, "Hello")) == ["Translate to French: Hello"]
+
+
+def test_the_value_of_a_variable_may_be_anything(file: Path) -> None:
+    for value in ("", "a=b", "$input $$ ${x}", "-p"):
+        request = requested("chat", "-A", "translator", "-p", f"language={value}", "Hi $input")
+        assert texts(request) == [f"Translate to {value}: Hi $input"]
+    piped = invoke(
+        *("chat", "-A", "translator", "-p", "language=French", "--dry-run"), data=b"Hello"
+    )
+    assert texts(json.loads(piped.output)) == ["Translate to French: Hello"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-p",), "requires an argument"),
+        (("-p", "language"), "'language' is not NAME=VALUE"),
+        (("-p", "=x"), "'=x' is not NAME=VALUE"),
+        (("-p", "langage=French", "Hi"), "has no $langage; its variables are $language"),
+        (("Hi",), "needs a value for $language; to give it: vibe-llms chat -A translator -p "),
+    ],
+)
+def test_a_wrong_variable_is_an_error(file: Path, arguments: tuple[str, ...], words: str) -> None:
+    outcome = invoke("chat", "-A", "translator", *arguments)
+    assert outcome.status == 2
+    assert words in outcome.error
+
+
+def test_all_missing_variables_are_in_the_command(file: Path) -> None:
+    with file.open("a") as more:
+        more.write('\n[agents.writer]\nprompt = "$a $b $c $d: $input"\ndefaults = { c = "x" }\n')
+    outcome = invoke("ask", "-A", "writer", "-p", "b=two words", str(file), "Hi")
+    assert outcome.error == (
+        "the prompt of the agent 'writer' needs a value for $a, $d; to give it: "
+        "vibe-llms chat -A writer -p b='two words' -p a=VALUE -p d=VALUE"
+    )
+
+
+def test_variables_are_completed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names("vibe-llms chat -A translator -p ", monkeypatch) == ["language"]
+    assert names("vibe-llms -A translator -p la", monkeypatch) == ["language"]
+    for line in ("vibe-llms chat -p ", "vibe-llms chat -A codr -p ", "vibe-llms chat -A coder -p "):
+        assert names(line, monkeypatch) == []
+
+
+def edit_with(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"sh -c '{script}'")
+
+
+def test_an_agent_is_added_with_variables_and_defaults(file: Path) -> None:
+    agents(
+        *("add", "summary", "--system-template", "Speak like $voice.", "-p", "voice=a pirate"),
+        *("--prompt", "In $count lines: $input", "-p", "count", "3"),
+    )
+    shown = agents("show", "summary", "--json").json
+    assert shown["variables"] == ["count", "voice"]
+    assert shown["defaults"] == {"voice": "a pirate", "count": "3"}
+    assert shown["supervisor"] == "Speak like $voice."
+    request = requested("chat", "-A", "summary", "-m", "scripted/demo", "-p", "count=5", "Sea")
+    assert texts(request) == ["Speak like a pirate.", "In 5 lines: Sea"]
+    assert 'defaults         {"voice": "a pirate"' in agents("show", "summary").output
+    wrong = agents("add", "other", "-s", "Hi", "-p", "voice=x")
+    assert (wrong.status, "has no variable $voice" in wrong.error) == (78, True)
+
+
+def test_the_system_prompt_is_read_from_standard_input(file: Path) -> None:
+    for arguments in (("poet",), ("poet", "-s", "-", "--force"), ("poet", "--force")):
+        outcome = invoke("agents", "add", *arguments, data=b"Answer\nin \\verse.\n\n")
+        assert (outcome.status, outcome.errors) == (
+            0,
+            "added; to use it: vibe-llms chat -A poet\n",
+        )
+        assert agents("show", "poet", "--json").json["supervisor"] == "Answer\nin \\verse."
+    assert 'supervisor = """\nAnswer\nin \\\\verse."""' in file.read_text()
+    assert file.read_text().startswith(ROWS.rstrip())
+    before = file.read_text()
+    for given, words in (("", "the system prompt is empty"), ("a\0b", "is not text")):
+        outcome = invoke("agents", "add", "more", data=given.encode())
+        assert (outcome.status, words in outcome.error) == (2, True)
+    assert file.read_text() == before
+
+
+def test_standard_input_is_left_to_others_if_options_are_given(file: Path) -> None:
+    invoke("agents", "add", "poet", "-m", "scripted/demo", data=b"not mine")
+    assert agents("show", "poet", "--json").json["supervisor"] == ""
+
+
+def test_the_system_prompt_is_written_in_the_editor(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit_with(monkeypatch, 'echo "More." >> "$0"')
+    agents("add", "poet", "--edit", "-s", "Sing.", "-m", "scripted/demo")
+    assert agents("show", "poet", "--json").json["supervisor"] == "Sing.\nMore."
+    assert agents("edit", "poet").errors == "changed supervisor of poet\n"
+    assert agents("show", "poet", "--json").json["supervisor"] == "Sing.\nMore.\nMore."
+    assert agents("edit", "translator").status == 0
+    assert agents("show", "translator", "--json").json["prompt"].endswith("$input\nMore.")
+    assert file.read_text().startswith('# Mine.\n[agents.coder] # and mine\ndescription = "Wr')
+    edit_with(monkeypatch, "true")
+    assert agents("edit", "poet").errors == "unchanged\n"
+    before = file.read_text()
+    edit_with(monkeypatch, 'echo "Lost." > "$0"')
+    assert "it must contain $input" in agents("edit", "translator").error
+    edit_with(monkeypatch, "exit 3")
+    assert "exited with status 3" in agents("edit", "poet").error
+    edit_with(monkeypatch, 'printf "\\377" > "$0"')
+    assert "cannot be read" in agents("edit", "poet").error
+    edit_with(monkeypatch, ': > "$0"')
+    assert "the system prompt is empty" in agents("add", "x", "--edit", "-s", "y").error
+    assert file.read_text() == before
+
+
+def test_the_file_of_a_system_prompt_is_edited(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file.parent / "verse.md").write_text("Sing.\n")
+    agents("add", "poet", "--set", "supervisor-file=verse.md")
+    edit_with(monkeypatch, 'echo "More." >> "$0"')
+    assert agents("edit", "poet").status == 0
+    assert (file.parent / "verse.md").read_text() == "Sing.\nMore.\n"
+
+
+def test_agents_are_removed_and_comments_stay(file: Path) -> None:
+    refused = agents("rm", "coder")
+    assert (refused.status, "the agent 'lead' may ask 'coder'" in refused.error) == (2, True)
+    assert agents("rm", "general").error == (
+        f"'general' is not in {file}; to turn it off: vibe-llms config set "
+        "agents.general.enabled false"
+    )
+    for command in ("rm", "edit"):
+        assert agents(command, "nobody").status == 66
+    assert file.read_text() == ROWS
+    assert agents("rm", "lead", "coder", "lead").errors == "removed lead\nremoved coder\n"
+    assert [one["name"] for one in agents("list", "--json").json] == ["general", "translator"]
+    assert file.read_text().startswith("# Mine.\n")
+
+
+def test_an_agent_that_appears_meanwhile_is_not_replaced(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit_with(monkeypatch, f'echo "[agents.poet]" >> {file}; echo Mine. > "$0"')
+    outcome = agents("add", "poet", "--edit")
+    assert (outcome.status, "it has agents.poet already" in outcome.error) == (78, True)
+    assert agents("show", "poet", "--json").json["supervisor"] == ""
+
+
+def test_templates_of_other_programs_are_imported(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "llm" / "templates"
+    folder.mkdir(parents=True)
+    (folder / "good.yaml").write_text("system: Be $tone.\ndefaults: {tone: good}")
+    (folder / "some.yaml").write_text("{system: Hi, functions: 'import os; os._exit(9)'}")
+    (folder / "bad.yaml").write_text("promt: x")
+    monkeypatch.setenv("LLM_USER_PATH", str(folder.parent))
+    monkeypatch.setenv("AICHAT_CONFIG_DIR", str(tmp_path / "none"))
+    dry = agents("import", "--dry-run", "--json")
+    assert (dry.status, dry.json["dry_run"], file.read_text()) == (1, True, ROWS)
+    outcome = agents("import")
+    assert (outcome.status, outcome.output) == (1, "1 imported, 1 partly, 1 refused\n")
+    lines = outcome.errors.splitlines()
+    assert lines[0] == f"importing from {folder}"
+    assert lines[1].startswith(f"refused: {folder / 'bad.yaml'}: it is not a template of llm: Obj")
+    assert lines[2] == "imported: good"
+    assert lines[3].startswith("partly: some: functions is Python code, which an import never runs")
+    assert texts(requested("chat", "-A", "good", "-m", "scripted/demo", "x"))[0] == "Be good."
+    (folder / "bad.yaml").unlink()
+    again = agents("import", str(folder))
+    assert (again.status, again.output) == (0, "2 unchanged\n")
+    assert again.errors == "unchanged: good\nunchanged: some\n"
+    (folder / "good.yaml").write_text("system: Other.")
+    assert agents("import", str(folder / "good.yaml")).status == 1
+    forced = agents("import", str(folder / "good.yaml"), "--force", "--json").json
+    assert forced["agents"] == [
+        {
+            "name": "good",
+            "program": "llm",
+            "source": str(folder / "good.yaml"),
+            "status": "imported",
+            "row": {"supervisor": "Other."},
+            "reasons": [],
+        }
+    ]
+    monkeypatch.setenv("LLM_USER_PATH", str(tmp_path / "none"))
+    assert "name a file or a folder: vibe-llms agents import PATH" in agents("import").error
+
+
+def test_at_a_terminal_the_editor_opens_if_nothing_is_given(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit_with(monkeypatch, 'echo "Sing." > "$0"')
+    outcome = invoke("agents", "add", "poet", terminals="stdin")
+    assert outcome.status == 0
+    assert agents("show", "poet", "--json").json["supervisor"] == "Sing."
+
+
+def test_ctrl_c_ends_the_reading_of_standard_input(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def read(data: bytes) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        # On an event loop, the signal would wait until the read ends.
+        ended.append(data)
+        return "x"
+
+    monkeypatch.setattr("vibe_llms.cli.agents.read_text", read)
+    outcome = invoke("agents", "add", "poet", data=b"x")
+    assert (outcome.status, ended, file.read_text()) == (130, [], ROWS)

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_they_are_listed_by_page() -> None:
     pages = invoke("examples", "--json").json
-    assert pages["define-agents"] == ["config_agents.toml", "use_agents.py"]
+    assert pages["define-agents"] == ["config_agents.toml", "config_examples.toml", "use_agents.py"]
     assert all((EXAMPLES / file).exists() for files in pages.values() for file in files)
     lines = invoke("examples").output.splitlines()
     assert [line.split()[0] for line in lines] == [*pages]

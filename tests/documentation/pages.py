@@ -104,9 +104,11 @@ def take_apart(path: Path, source: str) -> Page:
 
 
 def find_pages() -> Iterator[Path]:
-    """README.md and every page of the documentation."""
+    """README.md and every page of the documentation, without the files that pages show."""
     yield ROOT / "README.md"
-    yield from sorted(DOCUMENTATION.rglob("*.md"))
+    for path in sorted(DOCUMENTATION.rglob("*.md")):
+        if path.parent != EXAMPLES:
+            yield path
 
 
 def playable(block: Block) -> Sequence[Command]:

@@ -98,7 +98,7 @@ async def test_yaml_that_grows_without_bounds_is_refused(bring: Import, tmp_path
     text = "\n".join(["model: m", *bomb, "messages: *a29", ""])
     (tmp_path / "bomb.yaml").write_text(text, "utf-8")
     assert only(await bring(tmp_path / "bomb.yaml")).reasons == (
-        "its YAML has aliases, which no session has",
+        "its YAML has aliases, which are not read",
     )
 
 

@@ -74,7 +74,8 @@ ensembles = ["asking"]
 [agents.poet]
 model = "scripted/demo"
 description = "Writes poems."
-prompt = "A poem in $language about: $input"
+prompt = "A $form in $language about: $input"
+defaults = { form = "poem" }
 """
 
 

@@ -152,7 +152,11 @@ async def test_an_agent_with_a_template_is_a_prompt(home: Path, way: str, mode: 
     async with connect(way, mode, home) as client:
         (prompt,) = (await client.list_prompts()).prompts
         assert (prompt.name, prompt.description) == ("poet", "Writes poems.")
-        assert [one.name for one in prompt.arguments or ()] == ["input", "language"]
+        assert [(one.name, one.required) for one in prompt.arguments or ()] == [
+            ("input", True),
+            ("form", False),
+            ("language", True),
+        ]
         given = {"input": "tea", "language": "Latin"}
         (message,) = (await client.get_prompt("poet", given)).messages
         assert isinstance(message.content, TextContent)

@@ -40,7 +40,8 @@ optional-ensembles = ["*"]
 model = "scripted/demo"
 
 [agents.brief]
-prompt = "Briefly: $input"
+prompt = "Briefly, in $tone words: $input"
+defaults.tone = "plain"
 
 [agents.translator]
 prompt = "Translate to $language: $input"

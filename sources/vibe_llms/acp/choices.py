@@ -43,7 +43,7 @@ def describe_choices(session: Session, model: str, agent: str) -> Sequence[Selec
 
 
 def _survey_agents(session: Session, current: str) -> list[OptionValue]:
-    """Return the agents that a client can choose: those without variables in their prompt."""
+    """Return the agents that a client can choose: those that need no variables."""
     found: list[OptionValue] = []
     for name in dict.fromkeys((*survey_names(session.configuration), *filter(None, [current]))):
         try:
@@ -52,6 +52,6 @@ def _survey_agents(session: Session, current: str) -> list[OptionValue]:
             # Choosing it would say what is wrong with its row.
             found.append(OptionValue(name, name))
             continue
-        if not agent.variables or name == current:
+        if not agent.needed or name == current:
             found.append(OptionValue(name, name, agent.description or None))
     return found

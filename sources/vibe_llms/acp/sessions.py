@@ -122,9 +122,9 @@ class AcpSession:
                 self._wanted_agent = ""
             case "agent":
                 agent = self.session.access_agent(value)
-                if agent.variables:
+                if agent.needed:
                     raise RequestError(
-                        f"the agent {value!r} has variables, which an editor cannot give"
+                        f"the agent {value!r} needs variables, which an editor cannot give"
                     )
                 self._wanted_agent = value
                 self._wanted_model = agent.model

@@ -10,11 +10,19 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from string import Template
 from typing import Any
 
 from msgspec import Struct
 
+from vibe_llms.agents.templates import (
+    INPUT,
+    Example,
+    draw_examples,
+    fill_template,
+    is_template,
+    list_variables,
+    survey_variables,
+)
 from vibe_llms.base.configuration import (
     Budget,
     Configuration,
@@ -39,14 +47,16 @@ AGENTS = "agents"
 #: Entry of `optional-ensembles` that includes all rows of the user's own file.
 ALL = "*"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-_INPUT = "input"
+_SYNTAX = "a variable is written $name or ${name}, and $$ is a dollar sign"
 
 
 class Agent(Struct, frozen=True, kw_only=True):
     """The settings that a conversation begins with: model, instructions, tools and others.
 
-    `supervisor` is the system prompt. `prompt` is a template for each message of the user: `$input`
-    is the message, and the caller provides the other variables. `optional_ensembles` are omitted
+    `supervisor` is the system prompt, and `examples` are added to it. `prompt` is a template for
+    each message of the user: `$input` is the message, and the caller provides the other variables,
+    or `defaults` do. `supervisor_template`, in place of `supervisor`, is a system prompt with such
+    variables. `optional_ensembles` are omitted
     without a notice if a package or a key is missing; `*` means all rows of the user's own file.
     `tools` are single tools, as `row/tool`, of rows that are not offered whole. `agents` are the
     names of agents that it may ask as tools. If `memory` is None, the caller decides. `budget`
@@ -60,7 +70,10 @@ class Agent(Struct, frozen=True, kw_only=True):
     description: str = ""
     model: str = ""
     supervisor: str = ""
+    supervisor_template: str = ""
+    examples: tuple[Example, ...] = ()
     prompt: str = ""
+    defaults: Mapping[str, str] = {}
     ensembles: tuple[str, ...] = ()
     optional_ensembles: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
@@ -92,27 +105,53 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> Sequence[str]:
-        """Names of the variables that `prompt` needs besides `$input`."""
-        return [name for name in Template(self.prompt).get_identifiers() if name != _INPUT]
+        """Names of the variables of its templates, besides `$input`."""
+        names = survey_variables(self.prompt, self.supervisor_template)
+        return [name for name in names if name != INPUT]
+
+    @property
+    def needed(self) -> Sequence[str]:
+        """Names of the variables without a default."""
+        return [name for name in self.variables if name not in self.defaults]
+
+    def complete(self, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the values of all variables, with defaults where none is given.
+
+        `RequestError` names all variables that are missing, or that its templates do not have.
+        """
+        known = self.variables
+        if unknown := [name for name in variables if name not in known]:
+            raise RequestError(
+                f"the prompt of the agent {self.name!r} has no {list_variables(unknown)}; its "
+                f"variables are {list_variables(known) or 'none'}"
+            )
+        if missing := [name for name in self.needed if name not in variables]:
+            raise RequestError(
+                f"the prompt of the agent {self.name!r} needs a value for {list_variables(missing)}"
+            )
+        return {**self.defaults, **variables}
+
+    def instruct(self, variables: Mapping[str, str] | None = None) -> str:
+        """Return its system prompt with variables filled in and examples, or an empty text.
+
+        `RequestError` names a variable that is missing or unknown.
+        """
+        text = self.supervisor
+        if self.supervisor_template:
+            text = fill_template(self.supervisor_template, self.complete(variables or {}))
+        if not self.examples:
+            return text
+        return "\n\n".join(filter(None, (text, draw_examples(self.examples))))
 
     def produce_template(self, variables: Mapping[str, str]) -> Callable[[str], str] | None:
         """Return a function that fills in `prompt` with a message, or None without a prompt.
 
-        `RequestError` names a variable that is missing, or that the prompt does not have.
+        `RequestError` names a variable that is missing, or that its templates do not have.
         """
-        wanted = self.variables
-        if missing := [name for name in wanted if name not in variables]:
-            raise RequestError(
-                f"the prompt of the agent {self.name!r} needs a value for {_list(missing)}"
-            )
-        if unknown := [name for name in variables if name not in wanted]:
-            raise RequestError(
-                f"the prompt of the agent {self.name!r} has no {_list(unknown)}; its variables "
-                f"are {_list(wanted) or 'none'}"
-            )
+        values = self.complete(variables)
         if not self.prompt:
             return None
-        return lambda text: Template(self.prompt).substitute({**variables, _INPUT: text})
+        return lambda text: fill_template(self.prompt, {**values, INPUT: text})
 
 
 class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -122,7 +161,10 @@ class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     model: str = ""
     supervisor: str = ""
     supervisor_file: str = ""
+    supervisor_template: str = ""
+    examples: tuple[Example, ...] = ()
     prompt: str = ""
+    defaults: dict[str, str] = {}
     ensembles: tuple[str, ...] = ()
     optional_ensembles: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
@@ -151,6 +193,16 @@ def access_agent(configuration: Configuration, name: str) -> Agent:
     return _read(configuration, name)
 
 
+def refuse_name(name: str) -> str:
+    """Return why an agent cannot have this name; empty if it can."""
+    if re.fullmatch(_NAME, name):
+        return ""
+    return (
+        "the name of an agent has up to 64 letters, digits, '.', '_' and '-', with a letter or "
+        "digit first"
+    )
+
+
 def survey_names(configuration: Configuration) -> Sequence[str]:
     """Return the names of the enabled rows, in file order."""
     rows = configuration.tree.get(AGENTS, {})
@@ -161,9 +213,10 @@ def access_others(configuration: Configuration, agent: Agent) -> Sequence[Agent]
     """Return the agents that it may ask; raise `ConfigurationError` if one needs variables."""
     others = [access_agent(configuration, name) for name in agent.agents]
     for one in others:
-        if one.variables:
+        if one.needed:
             raise configuration.error(
-                f"{one.name!r} needs {_list(one.variables)}, which other agents cannot provide",
+                f"{one.name!r} needs {list_variables(one.needed)}, which other agents cannot "
+                "provide",
                 AGENTS,
                 agent.name,
                 "agents",
@@ -242,21 +295,10 @@ def _check_ensemble(configuration: Configuration, name: str) -> None:
 
 def _read(configuration: Configuration, name: str) -> Agent:
     place = (AGENTS, name)
-    if not re.fullmatch(_NAME, name):
-        raise configuration.error(
-            "the name of an agent has up to 64 letters, digits, '.', '_' and '-', with a letter or "
-            "digit first",
-            *place,
-        )
+    if problem := refuse_name(name):
+        raise configuration.error(problem, *place)
     row = configuration.read(AgentSettings, configuration.tree[AGENTS][name], *place)
-    template = Template(row.prompt)
-    if row.prompt and not (template.is_valid() and _INPUT in template.get_identifiers()):
-        raise configuration.error(
-            "it must contain $input, the user's message; a variable is written $name or ${name}, "
-            "and $$ is a dollar sign",
-            *place,
-            "prompt",
-        )
+    _check_templates(configuration, row, place)
     ensembles = [one.name for one in configuration.rows(ENSEMBLES)]
     for key, named, table, known in (
         ("ensembles", row.ensembles, ENSEMBLES, ensembles),
@@ -286,7 +328,10 @@ def _read(configuration: Configuration, name: str) -> Agent:
         description=row.description,
         model=row.model,
         supervisor=_read_supervisor(configuration, row, place),
+        supervisor_template=row.supervisor_template,
+        examples=row.examples,
         prompt=row.prompt,
+        defaults=row.defaults,
         ensembles=row.ensembles,
         optional_ensembles=row.optional_ensembles,
         tools=tuple(dict.fromkeys(tools)),
@@ -301,11 +346,44 @@ def _read(configuration: Configuration, name: str) -> Agent:
     )
 
 
+def _check_templates(
+    configuration: Configuration, row: AgentSettings, place: Sequence[str]
+) -> None:
+    """Raise `ConfigurationError` for a wrong template, or a default that none of them has."""
+    if row.prompt and not (is_template(row.prompt) and INPUT in survey_variables(row.prompt)):
+        raise configuration.error(
+            f"it must contain $input, the user's message; {_SYNTAX}", *place, "prompt"
+        )
+    if not is_template(row.supervisor_template):
+        raise configuration.error(_SYNTAX, *place, "supervisor-template")
+    if INPUT in survey_variables(row.supervisor_template):
+        raise configuration.error(
+            "it cannot contain $input, because it is sent once and before all messages; use prompt",
+            *place,
+            "supervisor-template",
+        )
+    known = [*survey_variables(row.prompt, row.supervisor_template)]
+    for name in row.defaults:
+        if name not in known or name == INPUT:
+            others = list_variables([one for one in known if one != INPUT])
+            raise configuration.error(
+                f"its prompt has no variable ${name}; its variables are {others or 'none'}",
+                *place,
+                "defaults",
+                name,
+            )
+
+
 def _read_supervisor(configuration: Configuration, row: AgentSettings, place: Sequence[str]) -> str:
+    sources = {
+        "supervisor": row.supervisor,
+        "supervisor-file": row.supervisor_file,
+        "supervisor-template": row.supervisor_template,
+    }
+    if len(given := [key for key, value in sources.items() if value]) > 1:
+        raise configuration.error(f"{' and '.join(given)} exclude each other", *place)
     if not row.supervisor_file:
         return row.supervisor
-    if row.supervisor:
-        raise configuration.error("supervisor and supervisor-file exclude each other", *place)
     path = configuration.places.configuration / os.path.expanduser(row.supervisor_file)
     try:
         return read_file(path, LARGEST_SETTINGS).decode("utf-8").strip()
@@ -314,7 +392,3 @@ def _read_supervisor(configuration: Configuration, row: AgentSettings, place: Se
     except UnicodeDecodeError:
         reason = f"{path} is not UTF-8 text"
     raise configuration.error(reason, *place, "supervisor-file")
-
-
-def _list(variables: Sequence[str]) -> str:
-    return ", ".join(f"${name}" for name in variables)

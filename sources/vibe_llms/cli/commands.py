@@ -36,7 +36,7 @@ COMMANDS = {
     "archive": ("archives", "Prepare a database, or copy everything to another place."),
     "runs": ("runs", "List, follow, steer, decide and cancel turns in the background."),
     "models": ("providers", "List models; show or set the default model."),
-    "agents": ("agents", "List, show and add agents: models with instructions and tools."),
+    "agents": ("agents", "List, show, add and import agents: models with instructions and tools."),
     "providers": ("providers", "List providers and their status."),
     "read": ("reading", "Print the text of a document."),
     "tools": ("tools", "List, show and call tools."),

@@ -14,7 +14,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
-from vibe_llms.agents.definitions import AGENTS, survey_names
+from vibe_llms.agents.definitions import AGENTS, access_agent, survey_names
 from vibe_llms.base.configuration import (
     LOCAL,
     SEARCH_ENGINES,
@@ -205,6 +205,25 @@ complete_ensembles = _completer(_survey_ensembles)
 complete_servers = _completer(_survey_servers)
 complete_tools = _completer(_survey_tools)
 complete_facts = _completer(_survey_facts)
+
+
+def complete_variables(
+    context: click.Context, _: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the variables in the prompt of the agent that the command line names."""
+    name = context.params.get("agent")
+    if not isinstance(name, str):
+        return []
+
+    def survey() -> Sequence[Offer]:
+        agent = access_agent(load_configuration(), name)
+        defaults = agent.defaults
+        return [
+            (one, f"by default {defaults[one]}" if one in defaults else "needed")
+            for one in agent.variables
+        ]
+
+    return _offer(survey, incomplete)
 
 
 def complete_default(

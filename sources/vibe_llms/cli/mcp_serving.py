@@ -76,7 +76,7 @@ class _LocalConverser:
             # The variables of a prompt cannot be given here.
             name
             for name in self.prompts
-            if not access_agent(configuration, name).variables
+            if not access_agent(configuration, name).needed
         ]
 
     @property

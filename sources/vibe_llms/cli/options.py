@@ -25,10 +25,12 @@ from vibe_llms.cli.completion import (
     complete_controls,
     complete_models,
     complete_paths,
+    complete_variables,
 )
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, take_code
 from vibe_llms.cli.terminal import is_terminal, note
+from vibe_llms.cli.variables import VariableOption, check_variables
 from vibe_llms.conversations.attachments import read_bytes, read_text
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
@@ -100,10 +102,11 @@ variable_option = click.option(
     "-p",
     "--param",
     "variables",
+    cls=VariableOption,
     multiple=True,
-    type=(str, str),
-    metavar="NAME VALUE",
-    help="Set a variable of the agent's prompt, such as: -p language French.",
+    metavar="NAME=VALUE",
+    shell_complete=complete_variables,
+    help="Set a variable of the agent's prompt, such as: -p language=French.",
 )
 control_option = click.option(
     "-o",
@@ -314,6 +317,8 @@ async def _find_conversation(session: Session, options: Options) -> str:
 async def _open(
     session: Session, options: Options, ensembles: Sequence[str | Ensemble]
 ) -> Conversation:
+    if options.agent is not None:
+        check_variables(session.access_agent(options.agent), dict(options.variables))
     # A dry run makes no fork and changes no model.
     keeps = not (options.no_log or options.dry_run)
     wanted = await _find_conversation(session, options) if options.continues else None

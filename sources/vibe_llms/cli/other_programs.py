@@ -121,7 +121,7 @@ CHAT: Mapping[str, str] = {
     ".rag": "/exit, then vibe-llms chat --docs NAME",
     ".rebuild": "/exit, then vibe-llms index add NAME",
     ".regenerate": "/regenerate",
-    ".role": "/system TEXT",
+    ".role": "/exit, then vibe-llms chat -A NAME",
     ".save": "/rename NAME, as everything is saved",
     ".session": "/list and /open ID",
     ".set": "/set NAME VALUE",

@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vibe_llms.base.exceptions import RequestError
+from vibe_llms.base.files import LARGEST_SETTINGS, read_file
 from vibe_llms.cli.running import ignore_sigint
 from vibe_llms.cli.terminal import can_redraw, is_terminal, write
 
@@ -54,6 +56,18 @@ def run_editor(editor: str, path: Path) -> None:
         ) from error
     if done.returncode != 0:
         raise RequestError(f"the editor {editor!r} exited with status {done.returncode}")
+
+
+def edit_text(editor: str, text: str) -> str:
+    """Return a text as the user leaves it in the editor, without blank lines around it."""
+    with TemporaryDirectory(prefix="vibe-llms-") as folder:
+        path = Path(folder) / "instructions.md"
+        path.write_text(f"{text}\n" if text else "", "utf-8")
+        run_editor(editor, path)
+        try:
+            return read_file(path, LARGEST_SETTINGS).decode("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"what the editor left cannot be read: {error}") from error
 
 
 def copy(text: str) -> str:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from vibe_llms.base.configuration import Configuration, load_configuration
+from vibe_llms.base.configuration_file import set_value
 from vibe_llms.base.exceptions import (
     PluginMissing,
     ProviderError,
@@ -19,7 +20,6 @@ from vibe_llms.base.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.cli.completion import complete_default, complete_providers
-from vibe_llms.cli.config_file import set_value
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.questions import confirm

@@ -21,10 +21,10 @@ from vibe_llms.base.configuration import (
     parse_value,
     read_settings,
 )
+from vibe_llms.base.configuration_file import add_rows, draw_rows, remove_row
 from vibe_llms.base.exceptions import EnsembleFailed, RequestError, VibeLlmsError
 from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import complete_paths, complete_servers
-from vibe_llms.cli.config_file import add_rows, draw_rows, remove_row
 from vibe_llms.cli.failures import message_of, status_of
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous

@@ -17,6 +17,13 @@ from vibe_llms.base.configuration import (
     parse_settings,
     parse_value,
 )
+from vibe_llms.base.configuration_file import (
+    draw_path,
+    read_path,
+    set_values,
+    survey_values,
+    unset_value,
+)
 from vibe_llms.base.credentials import check_key, read_keys
 from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing, RequestError
 from vibe_llms.base.files import LARGEST_SETTINGS
@@ -25,7 +32,6 @@ from vibe_llms.base.keys import store_key
 from vibe_llms.base.redaction import redact
 from vibe_llms.cli.completion import complete_kept_keys, complete_keyed, complete_paths
 from vibe_llms.cli.config_checks import check_change
-from vibe_llms.cli.config_file import draw_path, read_path, set_values, survey_values, unset_value
 from vibe_llms.cli.doctor import check_configuration
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.programs import find_editor, run_editor

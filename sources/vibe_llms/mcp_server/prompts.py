@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vibe_llms.agents.definitions import Agent
+from vibe_llms.agents.templates import INPUT
 from vibe_llms.base.exceptions import RequestError
 from vibe_llms.mcp_server.calls import McpCall
 from vibe_llms.mcp_server.catalog import Listing
 from vibe_llms.mcp_server.host import ConverserOpener
 from vibe_llms.mcp_server.jsonrpc import INVALID_PARAMS, ProtocolError
-
-_INPUT = "input"
 
 
 class AgentPrompts:
@@ -27,27 +26,27 @@ class AgentPrompts:
                 "name": agent.name,
                 "description": agent.description or f"The prompt of the agent {agent.name}.",
                 "arguments": [
-                    {"name": name, "description": text, "required": True}
+                    {"name": name, "description": text, "required": name not in agent.defaults}
                     for name, text in _describe_arguments(agent).items()
                 ],
             }
             for agent in await self._survey()
         ]
 
-    async def get(self, name: str, arguments: Mapping[str, str], _: McpCall) -> Listing | None:
+    async def get(self, name: str, arguments: Mapping[str, str], call: McpCall) -> Listing | None:
         """Return the prompt of an agent with its arguments filled in."""
         agent = next((one for one in await self._survey() if one.name == name), None)
         if agent is None:
             return None
-        if _INPUT not in arguments:
-            raise ProtocolError(INVALID_PARAMS, f"the prompt {name!r} needs {_INPUT}, the message")
-        others = {key: value for key, value in arguments.items() if key != _INPUT}
+        if INPUT not in arguments:
+            raise ProtocolError(INVALID_PARAMS, f"the prompt {name!r} needs {INPUT}, the message")
+        others = {key: value for key, value in arguments.items() if key != INPUT}
         try:
             write = agent.produce_template(others)
         except RequestError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
         assert write is not None
-        text = {"type": "text", "text": write(arguments[_INPUT])}
+        text = {"type": "text", "text": write(arguments[INPUT])}
         message = {"role": "user", "content": text}
         return {"description": agent.description, "messages": [message]}
 
@@ -58,5 +57,10 @@ class AgentPrompts:
 
 
 def _describe_arguments(agent: Agent) -> Mapping[str, str]:
-    variables = dict.fromkeys(agent.variables, "A variable of the prompt.")
-    return {_INPUT: "The message.", **variables}
+    variables = {
+        name: f"A variable of the prompt; by default {agent.defaults[name]!r}."
+        if name in agent.defaults
+        else "A variable of the prompt."
+        for name in agent.variables
+    }
+    return {INPUT: "The message.", **variables}

@@ -489,7 +489,7 @@ async def _read_continuation(
     }
     origin = _read_origin(earlier)
     agent = space.find_agent(record.recipe.agent or "")
-    prompt = space.session.access_agent(agent).supervisor if agent else ""
+    prompt = space.session.access_agent(agent).instruct() if agent else ""
     past = origin.past.add(record.recipe.agent or "", record.recipe.unshown, prompt)
     model = request.model or origin.model
     continued = Continued(earlier.identity, open_calls)

@@ -108,11 +108,11 @@ class UserSpace:
         self.archive = archive = backend.open_archive(user, places)
         self.user = user
         self.limit = configuration.limits.find(user)
-        # Agents with prompt variables are excluded, because clients cannot set them.
+        # Agents whose prompt needs variables are excluded, because clients cannot set them.
         self._agents = [
             name
             for name in survey_names(configuration)
-            if not access_agent(configuration, name).variables
+            if not access_agent(configuration, name).needed
         ]
         agents = [access_agent(configuration, name) for name in self._agents]
         offered = {name for agent in agents for name in agent.collections}

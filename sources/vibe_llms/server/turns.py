@@ -229,7 +229,7 @@ class ServedTurn:
         if not context.changes:
             return
         if agent := self._conversation.settings.agent:
-            system = self._space.session.access_agent(agent).supervisor
+            system = self._space.session.access_agent(agent).instruct()
             context = replace(context, repeated=[*context.repeated, system])
         try:
             await manage_context(self._conversation, self._prompt, context, managed, self.hidden)

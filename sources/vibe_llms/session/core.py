@@ -73,6 +73,7 @@ from vibe_llms.storage.interfaces import Finding, Summary
 
 if TYPE_CHECKING:
     from vibe_llms.agents.ensemble import AgentsEnsemble
+    from vibe_llms.agents.imports import AgentImportReport, AgentPaths
     from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.documents.core import Documents
     from vibe_llms.importing.reports import ImportOptions, ImportReport, Paths, ProgressHandler
@@ -212,8 +213,9 @@ class Session:
         history, supervisor = options.get("history"), options.get("supervisor")
         large = isinstance(history, Sequence) and len(history) > LOOP_MESSAGES
         canisters = [*await offload(large, read_prompt, history)]
-        if supervisor is None and not is_instructed(canisters, agent.supervisor):
-            supervisor = agent.supervisor
+        instructions = agent.instruct(options.get("variables"))
+        if supervisor is None and not is_instructed(canisters, instructions):
+            supervisor = instructions
         if supervisor:
             canisters = [*read_prompt(SupervisorCanister.from_text(supervisor)), *canisters]
         begun = History.begin(
@@ -252,7 +254,7 @@ class Session:
         if model is not None and address != history.details.model:
             history.choose(address)
         settings = await self._produce_settings(chosen, agent, options, conversation=identity)
-        settings = replace(settings, supervisor=agent.supervisor)
+        settings = replace(settings, supervisor=agent.instruct(options.get("variables")))
         return Conversation(history, settings, self._enter)
 
     @overload
@@ -472,6 +474,27 @@ class Session:
             configuration=self.configuration,
             options=options,
             progress=progress,
+        )
+
+    async def import_agents(
+        self, paths: AgentPaths, *, dry_run: bool = False, force: bool = False
+    ) -> AgentImportReport:
+        """Import templates of llm and roles of aichat, from files or folders, as agents.
+
+        They are added to the configuration file, and sessions that are opened later have them.
+        Importing again changes nothing; an agent that differs is replaced with `force`. One that
+        cannot be read is refused in the report, and the others are imported.
+        """
+        from vibe_llms.agents.imports import import_agents
+
+        return await offload(
+            True,
+            import_agents,
+            paths,
+            self.configuration,
+            locate=self.locate_model,
+            dry_run=dry_run,
+            force=force,
         )
 
     async def load(self, reference: Reference) -> bytes:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 
 from vibe_llms.base.configuration import Configuration, load_configuration
+from vibe_llms.base.configuration_file import set_values
 from vibe_llms.base.exceptions import (
     ModelUnavailable,
     ProviderOverloaded,
@@ -17,7 +18,6 @@ from vibe_llms.base.exceptions import (
 )
 from vibe_llms.base.files import describe_download
 from vibe_llms.cli.config_checks import check_change
-from vibe_llms.cli.config_file import set_values
 from vibe_llms.cli.memory.common import print_json
 from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.questions import confirm

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from vibe_llms.base.yaml_values import read_yaml
 from vibe_llms.importing.exports import Export, ExportFile
 from vibe_llms.importing.fields import (
     read_identity,
@@ -32,7 +33,6 @@ from vibe_llms.importing.messages import (
     keep_contents,
 )
 from vibe_llms.importing.trees import count
-from vibe_llms.importing.yaml_values import read_yaml
 from vibe_llms.messages.contents import ImageContent, Location, TextualContent
 
 _LARGEST = 64 * 1024**2

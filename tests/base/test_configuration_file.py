@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vibe_llms.base.configuration_file import add_rows, remove_row, set_value
 from vibe_llms.base.exceptions import ConfigurationError
-from vibe_llms.cli.config_file import add_rows, remove_row, set_value
 
 ROW = {"module": "m", "command": ["a", "b c"], "environment": {"K": 'x"y'}}
 WRITTEN = """\

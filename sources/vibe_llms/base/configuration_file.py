@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Keys that lead to a value.
 KeyPath: TypeAlias = tuple[str, ...]
 _LOCK_SECONDS = 10.0
+#: Characters that a comment cannot contain.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -42,7 +44,7 @@ def set_values(file: Path, values: Mapping[KeyPath, Any], check: Callable[[Tree]
     def change(document: TOMLDocument) -> str:
         text = document.as_string()
         for path, value in values.items():
-            text = _set(text, path, value)
+            text = _set(text, path, _spread(value))
         return text
 
     def expect(tree: Tree) -> Tree:
@@ -157,22 +159,81 @@ def _without(tree: Mapping[str, Any], path: KeyPath) -> Tree:
     return {**tree, key: _without(tree[key], tuple(rest))}
 
 
-def draw_rows(table: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+def draw_rows(
+    table: str,
+    rows: Mapping[str, Mapping[str, Any]],
+    remarks: Mapping[str, Sequence[str]] | None = None,
+) -> str:
     """Write rows as `add_rows` does."""
     import tomlkit
 
-    return tomlkit.dumps({table: rows})
+    drawn = []
+    for name, row in rows.items():
+        head, newline, rest = tomlkit.dumps({table: {name: _spread(row)}}).partition("\n")
+        notes = (remarks or {}).get(name, ())
+        comments = "".join(
+            f"# {_CONTROL.sub(' ', line)}\n" for note in notes for line in note.splitlines()
+        )
+        drawn.append(f"{head}{newline}{comments}{rest}")
+    return "\n".join(drawn)
 
 
-def add_rows(file: Path, table: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write rows at the end of the file, replacing rows with the same names."""
+def is_writable(table: str, rows: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return True if TOML can hold the rows: no half characters, not nested too deeply."""
+    try:
+        return parse_toml(draw_rows(table, rows).encode()) == {table: rows}
+    except (ValueError, RecursionError):
+        return False
+
+
+def add_rows(
+    file: Path,
+    table: str,
+    rows: Mapping[str, Mapping[str, Any]],
+    *,
+    remarks: Mapping[str, Sequence[str]] | None = None,
+    replace: bool = True,
+) -> None:
+    """Write rows at the end of the file, with remarks as comments below their headers.
+
+    Rows with the same names are replaced. Without `replace`, they are a `ConfigurationError`.
+    """
 
     def change(document: TOMLDocument) -> str:
         for name in rows:
             _remove(document, table, name)
-        return f"{document.as_string().rstrip()}\n\n{draw_rows(table, rows)}".lstrip("\n")
+        text = document.as_string().rstrip()
+        return f"{text}\n\n{draw_rows(table, rows, remarks)}".lstrip("\n")
 
-    _edit(file, f"[{table}]", change, lambda tree: {**tree, table: {**tree.get(table, {}), **rows}})
+    def expect(tree: Tree) -> Tree:
+        own = tree.get(table, {})
+        if not replace and (taken := [name for name in rows if name in own]):
+            raise ConfigurationError(
+                f"it has {' and '.join(draw_path((table, one)) for one in taken)} already",
+                file=str(file),
+            )
+        return {**tree, table: {**own, **rows}}
+
+    _edit(file, f"[{table}]", change, expect)
+
+
+def _spread(value: Any) -> Any:
+    """Return a value for `tomlkit` in which texts of several lines are written as such."""
+    import tomlkit
+    from tomlkit.items import String, StringType, Trivia
+
+    match value:
+        case str() if "\n" in value:
+            escaped = tomlkit.string(value, multiline=True).as_string()[3:-3]
+            # The line break after the opening quotes is not part of the value.
+            text = String(StringType.MLB, value, f"\n{escaped.removeprefix(chr(10))}", Trivia())
+            return text if _parse(f"value = {text.as_string()}") == {"value": value} else value
+        case Mapping():
+            return {key: _spread(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_spread(one) for one in value]
+        case _:
+            return value
 
 
 def remove_row(file: Path, table: str, name: str) -> None:

@@ -13,7 +13,7 @@ def read_yaml(data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")
         if any(isinstance(one, yaml.AliasToken) for one in _scan(text, loader)):
-            raise ValueError("its YAML has aliases, which no session has")
+            raise ValueError("its YAML has aliases, which are not read")
         return yaml.load(text, loader)  # noqa: S506  (one of the safe loaders)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"it is not valid YAML: {str(error).splitlines()[0]}") from error
