@@ -20,7 +20,7 @@ from context_turns import measure_compacting, measure_deciding
 from crowds import measure_crowds, measure_first_chunk
 from measure import Row
 from memory_building import measure_building
-from startup import measure_help, measure_imports, measure_oneshot
+from startup import measure_agent, measure_help, measure_imports, measure_oneshot
 from streaming import measure_chunks, measure_contract, measure_crowd
 from tools import measure_tools
 from turns import measure_first_turns, measure_turns
@@ -30,7 +30,12 @@ from page import PAGE, describe_machine, number, write_between
 PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     # First, while the memory of this process is as an application has it.
     "archives": ((measure_archives, 9),),
-    "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
+    "startup": (
+        (measure_imports, 15),
+        (measure_help, 15),
+        (measure_agent, 15),
+        (measure_oneshot, 15),
+    ),
     "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
     "crowds": ((measure_first_chunk, 9), (measure_crowds, 9)),
     "tools": ((measure_tools, 15),),

@@ -1,4 +1,4 @@
-"""What starting costs: imports, `--help`, and a one-shot up to its first event."""
+"""What starting costs: imports, `--help`, a one-shot up to its first event, and an ACP agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from interfaces import ANTHROPIC, INTERFACES, OLLAMA
-from measure import HERE, Row, environment, loopback, processes, ratio_row
+from measure import HERE, Row, bare_environment, environment, loopback, processes, ratio_row
 
 NAMES = "from vibe_llms import MessageProgressEvent, TextChunk, open_session"
 BARE_REQUEST = """
@@ -118,14 +118,49 @@ def measure_oneshot(runs: int) -> list[Row]:
     return rows
 
 
-def _first_output(words: list[str], settings: dict[str, str]) -> float:
+def measure_agent(runs: int) -> list[Row]:
+    """Measure how long an editor waits for the first answer of `vibe-llms acp`."""
+    command = str(Path(sys.executable).parent / "vibe-llms")
+    line = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
+    bare = "import sys; print(sys.stdin.readline(), flush=True)"
+    commands = {"ours": [command, "acp"], "interpreter": [sys.executable, "-c", bare]}
+    samples: dict[str, list[float]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {**bare_environment(), "VIBE_LLMS_HOME": folder}
+        for number in range(runs + 1):
+            for name, words in commands.items():
+                seconds = _first_output(words, settings, line)
+                if number:
+                    samples[name].append(seconds)
+    row = ratio_row("vibe-llms acp, start to the answer of initialize", samples, "ms", scale=1e3)
+    waited = statistics.median(samples["ours"])
+    return [
+        row,
+        Row(
+            "the same (bar: 300 ms)",
+            {"ours": waited * 1e3},
+            "ms",
+            {"300 ms": waited / 0.3},
+            {"300 ms": 1.0},
+        ),
+    ]
+
+
+def _first_output(words: list[str], settings: dict[str, str], given: bytes = b"") -> float:
     start = time.perf_counter()
     with subprocess.Popen(
-        words, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        words, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.write(given)
+        if given:
+            process.stdin.flush()
+        else:
+            process.stdin.close()
         line = process.stdout.readline()
         seconds = time.perf_counter() - start
+        process.stdin.close()
         process.stdout.read()
     assert line, words
     return seconds

@@ -92,7 +92,7 @@ def test_all_missing_and_all_unknown_variables_are_named_once() -> None:
         agent.produce_template({})
     with pytest.raises(RequestError, match=r"has no \$x, \$input; its variables are \$b, \$a, \$c"):
         agent.produce_template({"x": "", "a": "", "input": ""})
-    with pytest.raises(RequestError, match="its variables are none"):
+    with pytest.raises(RequestError, match="whose variables are none"):
         Agent(name="one").produce_template({"x": ""})
 
 
@@ -109,8 +109,8 @@ def test_dollar_signs_are_doubled() -> None:
         ({"supervisor-template": "$input"}, "supervisor-template", "cannot contain $input"),
         ({"supervisor-template": "a", "supervisor": "b"}, "one", "exclude each other"),
         ({"supervisor-template": "a", "supervisor-file": "b"}, "one", "exclude each other"),
-        ({"prompt": "$a $input", "defaults": {"b": ""}}, "b", "has no variable $b; its variables"),
-        ({"prompt": "$input", "defaults": {"input": ""}}, "input", "its variables are none"),
+        ({"prompt": "$a $input", "defaults": {"b": ""}}, "b", "$b is in neither"),
+        ({"prompt": "$input", "defaults": {"input": ""}}, "input", "whose variables are none"),
         ({"prompt": "$a $input", "defaults": {"a": 1}}, "a", "Expected `str`"),
         ({"examples": [{"input": "a"}]}, "0", "missing required field `output`"),
         ({"examples": [{"input": "a", "output": "b", "x": 1}]}, "x", "unknown key"),

@@ -367,7 +367,8 @@ def _check_templates(
         if name not in known or name == INPUT:
             others = list_variables([one for one in known if one != INPUT])
             raise configuration.error(
-                f"its prompt has no variable ${name}; its variables are {others or 'none'}",
+                f"${name} is in neither prompt nor supervisor-template, whose variables are "
+                f"{others or 'none'}",
                 *place,
                 "defaults",
                 name,
