@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         RunStatus,
     )
     from vibe_llms.runs.run import Run as RecordedRun
+    from vibe_llms.skills.catalog import SkillCatalog
 
 P = ParamSpec("P")
 I = TypeVar("I")  # noqa: E741  (the asynchronous thing within)
@@ -686,6 +687,17 @@ class Session(_Face[sessions.Session]):
     def access_agent(self, name: str) -> Agent:
         """Return the agent with this name; raises `AgentNotFound`."""
         return self._inner.access_agent(name)
+
+    def survey_skills(self) -> SkillCatalog:
+        """Return the skills in the user's folders, with the reasons why some are not offered."""
+        return self._portal.call(self._inner.survey_skills())
+
+    def choose_skills(self, agent: str | None) -> Sequence[str] | None:
+        """Return the `skills` of a chat for `begin`: all of this user, unless the agent has a list.
+
+        None means those of the agent. Users of a server have only the skills of their agents.
+        """
+        return self._inner.choose_skills(agent)
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
         """Estimate the cost of the replies among some canisters, by the price list of each row."""

@@ -53,6 +53,7 @@ PROMISED = {
     "AttachmentUnreadable": 66,
     "CollectionNotFound": 66,
     "AgentNotFound": 66,
+    "SkillUnavailable": 66,
     "RunNotFound": 66,
     "ProviderUnreachable": 69,
     "ProviderOverloaded": 69,

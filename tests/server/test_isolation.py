@@ -150,6 +150,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /api/session": (Case(),),
     "GET /api/sessions": (Case(),),
     "DELETE /api/sessions/{session}": (Case(),),
+    "GET /api/skills": (Case(),),
     "GET /api/tools": (Case(), Case({"check": "true"})),
     "GET /api/waiting": (Case(),),
     "POST /mcp": (

@@ -292,4 +292,9 @@ def produce_options(session: Session, agent: str, ensembles: Sequence[str]) -> C
     """Return the options of a conversation with these ensembles, and perhaps an agent."""
     own = session.access_agent(agent).memory if agent else None
     memory = session.configuration.memory_enabled if own is None else own
-    return ConversationOptions(ensembles=ensembles, memory=memory, agent=agent or None)
+    return ConversationOptions(
+        ensembles=ensembles,
+        memory=memory,
+        agent=agent or None,
+        skills=session.choose_skills(agent or None),
+    )

@@ -59,7 +59,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     variables. `optional_ensembles` are omitted
     without a notice if a package or a key is missing; `*` means all rows of the user's own file.
     `tools` are single tools, as `row/tool`, of rows that are not offered whole. `agents` are the
-    names of agents that it may ask as tools. If `memory` is None, the caller decides. `budget`
+    names of agents that it may ask as tools, and `skills` those of skills that it may use; `*`
+    means all, and with None, the caller decides. If `memory` is None, the caller decides. `budget`
     limits what each user spends with this agent and with the agents that it asks; `payers` are the
     budgets of the agents that it answers, by name. `fallback` are addresses of models that answer
     if its model fails; None for those of the model's row. `context_mode` is the mode of
@@ -79,6 +80,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    skills: tuple[str, ...] | None = None
     controls: Controls = Controls()
     tool_mode: ToolMode | None = None
     memory: bool | None = None
@@ -170,6 +172,7 @@ class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     tools: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    skills: tuple[str, ...] | None = None
     controls: dict[str, Any] = {}
     output_tokens: Positive | None = None
     tool_mode: ToolMode | None = None
@@ -337,6 +340,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
         tools=tuple(dict.fromkeys(tools)),
         agents=row.agents,
         collections=row.collections,
+        skills=row.skills,
         controls=controls.over(Controls(output_tokens=row.output_tokens)),
         tool_mode=row.tool_mode,
         context_mode=row.context_mode,

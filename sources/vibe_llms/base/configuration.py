@@ -69,6 +69,11 @@ class Places(Struct, frozen=True):
         return self.configuration / "keys.toml"
 
     @property
+    def skills(self) -> Path:
+        """The folder of the user's own skills, which may not exist."""
+        return self.configuration / "skills"
+
+    @property
     def users(self) -> Path:
         """The folder with the homes of all users except `local`."""
         return self.data / "users"
@@ -138,6 +143,12 @@ class ContextSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     mode: ContextMode = "auto"
     compact_at: Share = 0.8
     compact_to: Share = 0.4
+
+
+class SkillSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Settings of `[skills]`: folders of skills besides the user's own."""
+
+    folders: tuple[str, ...] = ()
 
 
 class WebSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -258,6 +269,7 @@ class Configuration(Struct, frozen=True):
     budgets: BudgetSettings = BudgetSettings()
     limits: LimitSettings = LimitSettings()
     context: ContextSettings = ContextSettings()
+    skills: SkillSettings = SkillSettings()
     offline: bool = False
 
     @property
@@ -376,6 +388,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     budgets: BudgetSettings = BudgetSettings()
     limits: LimitSettings = LimitSettings()
     context: ContextSettings = ContextSettings()
+    skills: SkillSettings = SkillSettings()
 
 
 def shipped_folder() -> Path:
@@ -494,6 +507,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         budgets=settings.budgets,
         limits=settings.limits,
         context=settings.context,
+        skills=settings.skills,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )

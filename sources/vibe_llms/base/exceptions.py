@@ -29,6 +29,7 @@ The branches say what to do next::
     │   ├── TooManyRuns
     │   ├── CollectionNotFound
     │   ├── AgentNotFound
+    │   ├── SkillUnavailable
     │   ├── ForkPointInvalid
     │   ├── EmbeddingsMixed
     │   ├── MemoryInvalid
@@ -269,6 +270,17 @@ class CollectionNotFound(RequestError):
 
 class AgentNotFound(RequestError):
     """No row of `[agents]` has this name."""
+
+
+class SkillUnavailable(RequestError):
+    """No skill that is offered has this name, or the skill has no such file.
+
+    `summary` is the message without the reason, which may name paths and users of this machine.
+    """
+
+    def __init__(self, summary: str, reason: str = "") -> None:
+        super().__init__(f"{summary}: {reason}" if reason else summary)
+        self.summary = summary
 
 
 class ForkPointInvalid(RequestError):

@@ -97,20 +97,29 @@ def read_file(path: Path | str, limit: int) -> bytes:
         return read_descriptor(descriptor, limit)
 
 
-def read_beneath(folder: Path | str, path: Path | str, limit: int) -> bytes:
+def read_beneath(
+    folder: Path | str, path: Path | str, limit: int, *, trusted: bool = False
+) -> bytes:
     """Return the bytes of a regular file in a folder, without following links below the folder.
 
-    Raises `OSError` for a link, or more than `limit` bytes. Each part of the path is opened
+    Raises `OSError` for a link, or more than `limit` bytes, and with `trusted`, `UntrustedFile` if
+    another user owns or can write the file or one of its folders. Each part of the path is opened
     relative to the one before, so nothing can be swapped in between.
     """
     *folders, name = Path(os.path.relpath(path, folder)).parts
-    descriptor = os.open(folder, _FOLDER)
+    descriptor, place = os.open(folder, _FOLDER), Path(folder)
     try:
         for one in folders:
+            if trusted:
+                require_trusted(os.fstat(descriptor), place)
             inner = os.open(one, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
             os.close(descriptor)
-            descriptor = inner
+            descriptor, place = inner, place / one
+        if trusted:
+            require_trusted(os.fstat(descriptor), place)
         with opened(name, os.O_RDONLY | os.O_NOFOLLOW, folder=descriptor) as file:
+            if trusted:
+                require_trusted(os.fstat(file), place / name)
             return read_descriptor(file, limit)
     except OSError as error:
         # A link in place of a folder is reported as ENOTDIR.

@@ -35,6 +35,7 @@ from vibe_llms.cli.completion import (
     complete_ensembles,
     complete_models,
     complete_paths,
+    complete_skills,
 )
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.failures import explain
@@ -91,7 +92,10 @@ async def show_agent(name: str, as_json: bool) -> None:
         optional = survey_optional(session.configuration, agent)
         rows = dict.fromkeys((*agent.ensembles, *optional, *agent.tool_rows))
         problems = {one: await _find_problem(session, one) for one in rows}
-    described = _describe(agent, problems)
+        missing: Mapping[str, str] = {}
+        if agent.skills:
+            _, missing = (await session.survey_skills()).choose(agent.skills)
+    described = _describe(agent, problems, missing)
     if as_json:
         write_json(json.dumps(described, ensure_ascii=False))
     else:
@@ -161,6 +165,14 @@ async def show_agent(name: str, as_json: bool) -> None:
 )
 @click.option(
     "--docs", "collections", multiple=True, metavar="NAME", help="Let it search this collection."
+)
+@click.option(
+    "--skill",
+    "skills",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_skills,
+    help="Let it use this skill; '*' is all.",
 )
 @click.option(
     "-o",
@@ -300,6 +312,7 @@ def _read_row(values: Mapping[str, Any]) -> dict[str, Any]:
         "ensembles": list(values["ensembles"]),
         "agents": list(values["others"]),
         "collections": list(values["collections"]),
+        "skills": list(values["skills"]),
         "controls": read_controls(dict(values["options"])).given(),
         "memory": values["memory"],
     }
@@ -324,7 +337,9 @@ def _summarize(agent: Agent) -> dict[str, str]:
     return {"name": agent.name, "description": agent.description, "model": agent.model}
 
 
-def _describe(agent: Agent, problems: Mapping[str, str]) -> dict[str, Any]:
+def _describe(
+    agent: Agent, problems: Mapping[str, str], missing: Mapping[str, str]
+) -> dict[str, Any]:
     budget = agent.budget
     return {
         "name": agent.name,
@@ -340,6 +355,9 @@ def _describe(agent: Agent, problems: Mapping[str, str]) -> dict[str, Any]:
         "tools": list(agent.tools),
         "agents": list(agent.agents),
         "collections": list(agent.collections),
+        "skills": None
+        if agent.skills is None
+        else [{"name": one, "problem": missing.get(one, "")} for one in agent.skills],
         "controls": {**agent.controls.given(), **agent.controls.extras},
         "tool_mode": agent.tool_mode,
         "context_mode": agent.context_mode,
@@ -356,6 +374,9 @@ def _draw(described: Mapping[str, Any]) -> str:
     for ensemble in described["ensembles"]:
         problem = ensemble["problem"] and f"  not available: {ensemble['problem']}"
         lines.append(f"{pad('ensemble', _CELLS)} {ensemble['name']}{problem}")
+    for skill in described["skills"] or ():
+        problem = skill["problem"] and f"  not available: {skill['problem']}"
+        lines.append(f"{pad('skill', _CELLS)} {skill['name']}{problem}")
     drawn = ("agents", "collections", "controls", "tool_mode", "context_mode")
     for key in ("fallback", "tools", *drawn, "memory", "prompt", "defaults", "budget"):
         if (value := described[key]) not in (None, "", [], {}):

@@ -97,7 +97,9 @@ def ask(words: tuple[str, ...], fragments: tuple[str, ...], **values: Any) -> in
     files = (*fragments, *files)
     if values["agent"] is None:
         values["system"] = values["system"] or INSTRUCTIONS
-    options = Options(prompt=(question,), fragments=files, **values)
+    # A question about documents needs no other instructions, unless its agent has them.
+    no_skills = values["agent"] is None
+    options = Options(prompt=(question,), fragments=files, no_skills=no_skills, **values)
     if not files and not options.collections:
         raise click.UsageError(
             "Give a file and a question, such as: vibe-llms ask report.pdf 'What changed?'"

@@ -13,6 +13,7 @@ from vibe_llms.cli.completion import (
     complete_conversations,
     complete_ensembles,
     complete_paths,
+    complete_skills,
 )
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
 from vibe_llms.cli.inputs import PromptInput, fetch_pages, read_input, take_expanded
@@ -141,6 +142,15 @@ from vibe_llms.session.core import Session
     metavar="NAME",
     help="Let the model search this collection of documents; see: vibe-llms index.",
 )
+@click.option(
+    "--skill",
+    "skills",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_skills,
+    help="Offer this skill, or all with '*' (default: all, or the agent's); see: vibe-llms skills.",
+)
+@click.option("--no-skills", is_flag=True, help="Offer no skills.")
 @click.option(
     "--ta",
     "--tools-approve",

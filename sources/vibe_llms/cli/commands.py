@@ -41,6 +41,7 @@ COMMANDS = {
     "read": ("reading", "Print the text of a document."),
     "tools": ("tools", "List, show and call tools."),
     "mcp": ("servers", "Manage MCP servers."),
+    "skills": ("skills", "List, show and check skills: folders with instructions."),
     "memory": ("memory", "Manage what is remembered across conversations."),
     "web": ("serving", "Open the web page in a browser."),
     "serve": ("serving", "Answer requests of OpenAI clients over HTTP."),

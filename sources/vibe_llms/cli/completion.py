@@ -167,6 +167,14 @@ def _survey_agents() -> Sequence[Offer]:
     return [(name, str(rows[name].get("description", ""))) for name in survey_names(configuration)]
 
 
+def _survey_skills() -> Sequence[Offer]:
+    # Imported only here, to keep other completions fast.
+    from vibe_llms.skills.catalog import produce_library
+
+    found = produce_library(load_configuration()).survey().skills
+    return [(one.name, one.problem or one.description) for one in found]
+
+
 def _survey_ensembles() -> Sequence[Offer]:
     return [(row.name, "") for row in load_configuration().rows(ENSEMBLES)]
 
@@ -201,6 +209,7 @@ complete_providers = _completer(_survey_providers)
 complete_keyed = _completer(_survey_keyed)
 complete_kept_keys = _completer(_survey_kept_keys)
 complete_agents = _completer(_survey_agents)
+complete_skills = _completer(_survey_skills)
 complete_ensembles = _completer(_survey_ensembles)
 complete_servers = _completer(_survey_servers)
 complete_tools = _completer(_survey_tools)

@@ -41,6 +41,7 @@ STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.AttachmentUnreadable, 66),
     (exceptions.CollectionNotFound, 66),
     (exceptions.AgentNotFound, 66),
+    (exceptions.SkillUnavailable, 66),
     (exceptions.ScriptInvalid, 66),
     (exceptions.ConversationNotFound, 66),
     (exceptions.MemoryNotFound, 66),

@@ -90,7 +90,8 @@ class _LocalConverser:
         """Begin a conversation with an agent or a model."""
         agent = name if name in self.agents else None
         model = None if agent else name or None
-        return await self.session.begin(model, agent=agent, memory=self._uses_memory(agent))
+        skills, memory = self.session.choose_skills(agent), self._uses_memory(agent)
+        return await self.session.begin(model, agent=agent, memory=memory, skills=skills)
 
     async def resume(self, conversation: str, name: str) -> Conversation:
         """Resume a conversation."""
@@ -102,8 +103,10 @@ class _LocalConverser:
         if not name:
             begun_with = (await self.session.archive.restore(identity)).details.agent
             agent = begun_with if begun_with in self.agents else None
-        memory = self._uses_memory(agent)
-        return await self.session.resume(identity, model=model, agent=agent, memory=memory)
+        skills, memory = self.session.choose_skills(agent), self._uses_memory(agent)
+        return await self.session.resume(
+            identity, model=model, agent=agent, memory=memory, skills=skills
+        )
 
     def _uses_memory(self, agent: str | None) -> bool:
         own = None if agent is None else self.session.access_agent(agent).memory

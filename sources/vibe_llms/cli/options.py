@@ -147,6 +147,8 @@ class Options(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    no_skills: bool = False
     approve_all: bool = False
     tool_mode: ToolMode | None = None
     fallback: tuple[str, ...] = ()
@@ -192,6 +194,7 @@ def check_options(options: Options) -> None:
     pairs = (
         (options.continue_last and options.conversation is not None, "-c and --cid"),
         (options.system is not None and options.system_file is not None, "-s and --system-file"),
+        (bool(options.skills) and options.no_skills, "--skill and --no-skills"),
         (options.json and options.jsonl, "--json and --jsonl"),
         (options.extract and options.extract_last, "-x and --xl"),
         (options.schema is not None and options.extract, "--schema and -x"),
@@ -304,6 +307,13 @@ def wants_memory(session: Session, options: Options) -> bool:
     return session.configuration.memory_enabled if own is None else own
 
 
+def _choose_skills(session: Session, options: Options) -> Sequence[str] | None:
+    """Return the skills by the options, or the default ones."""
+    if options.no_skills:
+        return ()
+    return options.skills or session.choose_skills(options.agent)
+
+
 async def _find_conversation(session: Session, options: Options) -> str:
     """Return the id of the conversation to continue."""
     if options.conversation is not None:
@@ -340,12 +350,14 @@ async def _open(
                 if not isinstance(canister, UnknownCanister)
             ]
     memory = wants_memory(session, options)
+    skills = _choose_skills(session, options)
     if wanted is not None and keeps:
         return await session.resume(
             wanted,
             model=model,
             ensembles=ensembles,
             collections=options.collections,
+            skills=skills,
             tool_mode=options.tool_mode,
             fallback=options.fallback or None,
             memory=memory,
@@ -359,6 +371,7 @@ async def _open(
         history=said or None,
         ensembles=ensembles,
         collections=options.collections,
+        skills=skills,
         tool_mode=options.tool_mode,
         fallback=options.fallback or None,
         memory=memory,

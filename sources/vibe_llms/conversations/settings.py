@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from vibe_llms.providers.windows import Windows
 
 
+#: Name of the ensemble that offers the skills of a conversation.
+SKILLS = "skills"
+#: Entry of a list of skills that means all skills.
+ALL_SKILLS = "*"
 #: Messages among which the last request of a resumed conversation is looked for.
 _LOOKED_BACK = 100
 
@@ -108,7 +112,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     """Settings of a conversation's turns; a change creates a new value.
 
     `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
-    document collections that the model may search. `template` formats each message of the user.
+    document collections that the model may search, `skills` those of skills that it may use; `*`
+    means all. `template` formats each message of the user.
     `supervisor` are instructions that are added with the next message unless the history has them,
     and `agent` is the name of the agent that they and other settings come from. `budgets` are
     agents' budgets that its requests count against, by the agents' names. With `claims`, replies in
@@ -127,6 +132,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     tool_mode: ToolMode | None = None
     hooks: tuple[TurnHook, ...] = ()
     collections: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
     template: Callable[[str], str] | None = None
     supervisor: str = ""
     agent: str = ""

@@ -31,7 +31,7 @@ from vibe_llms.conversations.outputs import (
     OutputType,
     produce_form,
 )
-from vibe_llms.conversations.settings import TurnState
+from vibe_llms.conversations.settings import SKILLS, TurnState
 from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -401,7 +401,11 @@ class Runs:
             *(
                 f"the ensemble {one.name!r} is not in the configuration"
                 for one in toolbox.ensembles
-                if not (self._host.is_row(one) or isinstance(one, AgentsEnsemble))
+                if not (
+                    self._host.is_row(one)
+                    or isinstance(one, AgentsEnsemble)
+                    or (one.name == SKILLS and settings.skills)
+                )
             ),
             *(
                 f"the hook {one.name!r} is known to this conversation only"
@@ -424,6 +428,7 @@ class Runs:
             instructions=tuple(instructions),
             ensembles=tuple(one.name for one in toolbox.ensembles if self._host.is_row(one)),
             collections=settings.collections,
+            skills=settings.skills,
             invokers=tuple(one.name for one in toolbox.own if not one.elsewhere),
             unshown=tuple(name for name, one in settings.invokers.items() if not one.show_in_stage),
             withheld=tuple(sorted(toolbox.withheld)),

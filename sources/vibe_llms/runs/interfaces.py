@@ -76,6 +76,7 @@ class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
     instructions: tuple[str, ...] = ()
     ensembles: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
     invokers: tuple[str, ...] = ()
     unshown: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()

@@ -189,7 +189,12 @@ async def reopen_conversation(
         agent, model = space.find_agent(begun_with), None
     memory = space.uses_memory(agent, model)
     return await space.session.resume(
-        identity, agent=agent, model=model, memory=memory, collections=collections
+        identity,
+        agent=agent,
+        model=model,
+        memory=memory,
+        collections=collections,
+        skills=space.session.choose_skills(agent),
     )
 
 

@@ -284,7 +284,13 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
         name = order.model or session.choose_model()[0]
         agent, model = await space.resolve_model(name)
         memory = space.uses_memory(agent, model)
-        return await session.begin(model, agent=agent, memory=memory, collections=order.collections)
+        return await session.begin(
+            model,
+            agent=agent,
+            memory=memory,
+            collections=order.collections,
+            skills=session.choose_skills(agent),
+        )
     return await reopen_conversation(
         space, order.conversation, order.model, collections=order.collections
     )

@@ -116,6 +116,7 @@ from vibe_llms.server.api_sessions import (
     log_out,
     show_session,
 )
+from vibe_llms.server.api_skills import SkillList, list_skills
 from vibe_llms.server.api_tools import ToolSourceList, ToolsQuery, list_tools
 from vibe_llms.server.api_waiting import WaitingList, list_waiting
 from vibe_llms.server.changes import AnyChange
@@ -345,6 +346,7 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/session": {"GET": UserEndpoint(handler=show_session, reply=LoginState)},
     "/api/sessions": {"GET": UserEndpoint(handler=list_sessions, reply=LoginList)},
     "/api/sessions/{session}": {"DELETE": UserEndpoint(handler=end_session, reply=LoginView)},
+    "/api/skills": {"GET": UserEndpoint(handler=list_skills, reply=SkillList)},
     "/api/tools": {"GET": UserEndpoint(handler=list_tools, query=ToolsQuery, reply=ToolSourceList)},
     "/api/waiting": {"GET": UserEndpoint(handler=list_waiting, reply=WaitingList)},
     "/mcp": {

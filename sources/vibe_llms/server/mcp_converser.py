@@ -51,7 +51,8 @@ class SpaceConverser:
         session = self._space.session
         agent, model = await self._space.resolve_model(name or session.choose_model()[0])
         memory = self._space.uses_memory(agent, model)
-        return await session.begin(model, agent=agent, memory=memory)
+        skills = session.choose_skills(agent)
+        return await session.begin(model, agent=agent, memory=memory, skills=skills)
 
     async def resume(self, conversation: str, name: str) -> Conversation:
         """Resume a conversation of the user."""

@@ -50,7 +50,7 @@ from vibe_llms.conversations.hosts import (
     access_hook,
 )
 from vibe_llms.conversations.prompts import Prompt, is_instructed, read_prompt
-from vibe_llms.conversations.settings import ConversationSettings, Services
+from vibe_llms.conversations.settings import ALL_SKILLS, ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.ensembles.core import Ensembles, EnsembleStatus
 from vibe_llms.invocation.approval import Gatekeeper
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from vibe_llms.runs.core import Runs
     from vibe_llms.runs.interfaces import RunRecord, RunStatus
     from vibe_llms.runs.run import Run
+    from vibe_llms.skills.catalog import SkillCatalog, SkillLibrary
 
 T = TypeVar("T")
 
@@ -161,6 +162,7 @@ class Session:
         self._revive = parts.revive
         self._runs: Runs | None = None
         self._windows: Windows | None = None
+        self._skills: SkillLibrary | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -373,6 +375,29 @@ class Session:
         """Return the agent with this name; raises `AgentNotFound`."""
         return access_agent(self.configuration, name)
 
+    async def survey_skills(self) -> SkillCatalog:
+        """Return the skills in the user's folders, with the reasons why some are not offered."""
+        return await asyncio.to_thread(self._access_skills().survey)
+
+    def choose_skills(self, agent: str | None) -> Sequence[str] | None:
+        """Return the `skills` of a chat for `begin`: all of this user, unless the agent has a list.
+
+        None means those of the agent. Users of a server have only the skills of their agents.
+        """
+        settled = agent is not None and self.access_agent(agent).skills is not None
+        places, folders = self.configuration.places, self.configuration.skills.folders
+        if settled or self._user != LOCAL or not (folders or places.skills.is_dir()):
+            return None
+        return (ALL_SKILLS,)
+
+    def _access_skills(self) -> SkillLibrary:
+        if self._skills is None:
+            # Processes without skills do not import this.
+            from vibe_llms.skills.catalog import produce_library
+
+            self._skills = produce_library(self.configuration)
+        return self._skills
+
     async def access_model(self, name: str) -> Model:
         """Return the model of an address `provider/model` or `provider:model`, or of an alias.
 
@@ -573,6 +598,10 @@ class Session:
         )
         if agent.agents:
             opened.append(self._produce_agents(agent, model, depth=1))
+        named = options.get("skills")
+        skills = tuple(named if named is not None else agent.skills or ())
+        if skills:
+            opened += await self._open_skills(skills, _produce_notifier(handler, conversation))
         toolbox = Toolbox(
             self._ensembles.survey_invokers,
             tuple(gather_invokers(options.get("invokers", ())).values()),
@@ -588,6 +617,7 @@ class Session:
             hooks=tuple(dict.fromkeys(hooks)),
             tracer=self._access_tracer(),
             collections=tuple(dict.fromkeys((*agent.collections, *options.get("collections", ())))),
+            skills=skills,
             template=agent.produce_template(options.get("variables") or {}),
             agent=agent.name,
             context_mode=options.get("context_mode") or agent.context_mode,
@@ -765,6 +795,7 @@ class Session:
             invokers=[*(self._registered[name] for name in recipe.invokers), *declared],
             ensembles=recipe.ensembles,
             collections=recipe.collections,
+            skills=recipe.skills,
             controls=recipe.produce_controls(),
             event_handler=ignore_events,
             tool_mode=recipe.tool_mode,
@@ -814,6 +845,18 @@ class Session:
         names = survey_optional(self.configuration, agent, own_rows=self._own_rows)
         notify = _produce_notifier(handler, conversation)
         return await self._ensembles.open_available(names, notify)
+
+    async def _open_skills(
+        self, names: Sequence[str], notify: Callable[[str], None]
+    ) -> Sequence[Ensemble]:
+        """Return the ensemble of these skills; none if no skill can be offered."""
+        from vibe_llms.skills.ensemble import SkillsEnsemble
+
+        ensemble = SkillsEnsemble(
+            self._access_skills(), names, show_folders=self._user == LOCAL, notify=notify
+        )
+        await ensemble.open()
+        return [ensemble] if ensemble.invokers else []
 
     def _enter(self, conversation: Conversation) -> None:
         self._require_open()

@@ -28,6 +28,8 @@ class ConversationOptions(TypedDict, total=False):
     ensembles: Iterable[str | Ensemble]
     #: Names of collections of documents that the model may search.
     collections: Iterable[str]
+    #: Names of skills that the model may use, `*` for all; by default those of the agent.
+    skills: Iterable[str] | None
     controls: Controls | None
     #: Gets the events of this conversation in place of the session's handler.
     event_handler: EventHandler | None
