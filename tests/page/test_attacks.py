@@ -475,7 +475,7 @@ class Hole(NamedTuple):
 
 #: What `show_views` answers itself, and the views that it shows.
 _SAMPLED = (
-    r"/api/(?:agents|budgets|documents|memory|models|runs|sessions|tools|waiting)(?:[/?]|$)"
+    r"/api/(?:agents|budgets|documents|memory|models|runs|sessions|skills|tools|waiting)(?:[/?]|$)"
     r"|/api/conversations/x/family"
 )
 _VIEWS = (
@@ -610,6 +610,13 @@ HOLES = (
     Hole(
         "tools",
         "models/tools.js",
+        "<${ExactText} text=${description} />",
+        markup("description"),
+        show_views,
+    ),
+    Hole(
+        "skills",
+        "models/skills.js",
         "<${ExactText} text=${description} />",
         markup("description"),
         show_views,

@@ -12,6 +12,7 @@ from playwright.sync_api import FilePayload, Locator, Page, expect
 
 from tests.fakes import mcp_server
 from tests.page.conftest import Site
+from tests.skills.folders import write_skill
 
 pytestmark = pytest.mark.browser
 
@@ -176,3 +177,41 @@ ensembles = ["echo"]
     expect(broken).to_contain_text("failed")
     broken.locator("summary").click()
     expect(broken.get_by_text("its process ended with status 3")).to_be_visible()
+
+
+def test_skills_are_shown_with_the_reason_if_they_are_not_offered(
+    site: Site, open_page: Callable[..., Page]
+) -> None:
+    site.configuration = """
+[skills]
+folders = ["gone"]
+[agents.clerk]
+model = "scripted/demo"
+skills = ["pdf"]
+"""
+    folder = write_skill(site.home / "skills", "pdf")
+    write_skill(site.home / "skills", "png", "no front matter")
+    site.start()
+    page = open_page()
+    page.goto(f"{site.url}/#/models")
+    skills = page.get_by_role("region", name="Skills")
+    expect(skills.get_by_text("gone cannot be used: No such file or directory")).to_be_visible()
+    pdf = skills.get_by_role("group").filter(has_text="pdf").first
+    expect(pdf).to_contain_text("offered")
+    pdf.locator("summary").press("Enter")
+    for text in ("About pdf.", "Used by clerk", str(folder)):
+        expect(pdf.get_by_text(text)).to_be_visible()
+    png = skills.get_by_role("group").filter(has_text="png").first
+    expect(png).to_contain_text("not offered")
+    png.locator("summary").click()
+    expect(png.get_by_text("it has no front matter")).to_be_visible()
+
+
+def test_without_skills_there_is_no_section_of_them(
+    site: Site, open_page: Callable[..., Page]
+) -> None:
+    site.start()
+    page = open_page()
+    page.goto(f"{site.url}/#/models")
+    expect(page.get_by_role("region", name="Sources of tools")).to_be_visible()
+    expect(page.get_by_role("region", name="Skills")).to_have_count(0)

@@ -1,4 +1,4 @@
-// Agents and models with what they can do, the budgets, and the sources of tools.
+// Agents and models with what they can do, the budgets, the sources of tools, and the skills.
 
 import { Problem, useLoaded, useTitle } from "../loading.js";
 import {
@@ -9,6 +9,7 @@ import { html, useSignal } from "../vendor/ui.js";
 import "../words/en_views.js";
 import { Budgets } from "./budgets.js";
 import { ChoiceView } from "./choice.js";
+import { Skills } from "./skills.js";
 import { Tools } from "./tools.js";
 
 /** From this number on, there is a box to filter the models. */
@@ -44,7 +45,8 @@ export function View() {
       ? html`<p class="hint" role="status">${say("models.none")}</p>`
       : null}
     <${Budgets} />
-    <${Tools} />`;
+    <${Tools} />
+    <${Skills} />`;
 }
 
 /** The choice of the default, and of a model that is not offered any more. */

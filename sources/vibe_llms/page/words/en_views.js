@@ -98,6 +98,12 @@ export const VIEWS = {
   "models.asks": "May ask: {names}",
   "models.collections": "Collections: {names}",
 
+  "skills.title": "Skills",
+  "skills.hint": "Folders with instructions, which the model reads when a task needs them.",
+  "skills.folder": "{folder} cannot be used: {problem}",
+  "skills.offered": "offered",
+  "skills.withheld": "not offered",
+
   "tools.title": "Sources of tools",
   "tools.hint": "MCP servers and other sources, which agents use.",
   "tools.none": "There are no sources of tools.",
