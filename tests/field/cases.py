@@ -115,6 +115,26 @@ class EngineCase(Case, frozen=True, kw_only=True, forbid_unknown_fields=True, re
     second: str = ""
 
 
+class SkillResult(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """Names of the offered skills, words of the problems of the others, by name, and bodies.
+
+    `refused` lists paths that are not read as files of the first offered skill.
+    """
+
+    offered: list[str]
+    problems: dict[str, str] = {}
+    bodies: dict[str, str] = {}
+    refused: list[str] = []
+
+
+class SkillCase(Case, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """Files and links by their paths, of which the folder `skills` is looked at."""
+
+    files: dict[str, str]
+    links: dict[str, str] = {}
+    expect: SkillResult
+
+
 def load_server_cases() -> list[tuple[str, ServerCase]]:
     """Return all cases of `servers/` with their names."""
     return [(path.stem, _load(path, ServerCase)) for path in sorted(FOLDER.glob("servers/*.toml"))]
@@ -128,6 +148,11 @@ def load_client_cases() -> list[tuple[str, ClientCase]]:
 def load_engine_cases() -> list[tuple[str, EngineCase]]:
     """Return all cases of `engines/` with their names."""
     return [(path.stem, _load(path, EngineCase)) for path in sorted(FOLDER.glob("engines/*.toml"))]
+
+
+def load_skill_cases() -> list[tuple[str, SkillCase]]:
+    """Return all cases of `skills/` with their names."""
+    return [(path.stem, _load(path, SkillCase)) for path in sorted(FOLDER.glob("skills/*.toml"))]
 
 
 def _load(path: Path, kind: type[Any]) -> Any:
