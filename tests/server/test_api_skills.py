@@ -11,6 +11,9 @@ import pytest
 
 from tests.server.conftest import Served, serving
 from tests.skills.folders import write_skill
+from vibe_llms.invocation.invokers import InvocationContext
+from vibe_llms.messages.canisters import InvocationCanister
+from vibe_llms.server.api_conversations import reopen_conversation
 
 ROWS = """
 [skills]
@@ -73,6 +76,22 @@ async def test_users_see_nothing_if_no_agent_has_skills(home: Path) -> None:
         assert [one["name"] for one in (await survey(client))["skills"]] == ["pdf"]
 
 
+async def test_only_the_owners_model_learns_where_a_skill_is(served: Served, home: Path) -> None:
+    texts = {}
+    for user in ("local", "ada"):
+        served.key(user)
+        with served.running._core.spaces.enter(user) as space:
+            conversation = await space.session.begin("scripted/demo", agent="clerk")
+            (tool,) = conversation.invokers.values()
+            call = InvocationCanister(name=tool.name, arguments="{}")
+            context = InvocationContext("", call, lambda _: None)
+            output = await tool.invoke('{"name": "pdf"}', context)
+            texts[user] = str(output.contents)
+    assert str(home) in texts["local"]
+    assert "Do pdf." in texts["ada"]
+    assert str(home) not in texts["ada"]
+
+
 async def tools_of(served: Served, user: str, model: str) -> list[str]:
     """The names of the tools in a conversation of the page, as its context describes it."""
     async with served.http(user) as client:
@@ -82,8 +101,6 @@ async def tools_of(served: Served, user: str, model: str) -> list[str]:
         async with client.stream("GET", f"/api/runs/{made.json()['id']}/events") as events:
             await events.aread()
     with served.running._core.spaces.enter(user) as space:
-        from vibe_llms.server.api_conversations import reopen_conversation
-
         return [*(await reopen_conversation(space, conversation)).invokers]
 
 

@@ -290,6 +290,7 @@ def test_a_file_is_read(tmp_path: Path, path: str) -> None:
         ("large.md", "it is larger than 1 MiB"),
         ("open.md", "others may write to it"),
         ("open/a.md", "others may write to it"),
+        ("open/inner/a.md", "others may write to it"),
         ("~/.ssh/id_rsa", "hidden names"),
     ],
 )
@@ -307,6 +308,8 @@ def test_other_files_are_refused_with_the_reason(tmp_path: Path, path: str, word
     (folder / "open.md").write_text("open")
     (folder / "open.md").chmod(0o666)
     (folder / "open" / "a.md").write_text("a")
+    (folder / "open" / "inner").mkdir()
+    (folder / "open" / "inner" / "a.md").write_text("a")
     (folder / "open").chmod(0o777)
     with pytest.raises(SkillUnavailable) as refused:
         SkillLibrary([tmp_path / "skills"]).read_file("pdf", path)
