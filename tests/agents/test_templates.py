@@ -92,7 +92,7 @@ def test_all_missing_and_all_unknown_variables_are_named_once() -> None:
         agent.produce_template({})
     with pytest.raises(RequestError, match=r"has no \$x, \$input; its variables are \$b, \$a, \$c"):
         agent.produce_template({"x": "", "a": "", "input": ""})
-    with pytest.raises(RequestError, match="whose variables are none"):
+    with pytest.raises(RequestError, match="its variables are none"):
         Agent(name="one").produce_template({"x": ""})
 
 

@@ -319,7 +319,7 @@ def test_an_agent_is_added_with_variables_and_defaults(file: Path) -> None:
     assert texts(request) == ["Speak like a pirate.", "In 5 lines: Sea"]
     assert 'defaults         {"voice": "a pirate"' in agents("show", "summary").output
     wrong = agents("add", "other", "-s", "Hi", "-p", "voice=x")
-    assert (wrong.status, "has no variable $voice" in wrong.error) == (78, True)
+    assert (wrong.status, "$voice is in neither" in wrong.error) == (78, True)
 
 
 def test_the_system_prompt_is_read_from_standard_input(file: Path) -> None:
