@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -222,10 +223,12 @@ class _Import:
         title = record.file.name
         try:
             conversation = await asyncio.to_thread(self._convert, found, record)
-            if not self._is_wanted(conversation):
+            updated = conversation.find_updated()
+            if not self._is_wanted(conversation, updated):
                 return None
             title = conversation.title or title
-            return await ConversationStorer(conversation, target).store()
+            outcome = await ConversationStorer(conversation, target).store()
+            return replace(outcome, updated=updated)
         except StorageUnavailable:
             # The remaining conversations would fail too.
             raise
@@ -242,14 +245,11 @@ class _Import:
             except ValueError as error:
                 raise ImportUnreadable(str(error)) from error
 
-    def _is_wanted(self, conversation: ExportedConversation) -> bool:
+    def _is_wanted(self, conversation: ExportedConversation, updated: datetime | None) -> bool:
         options = self._options
         if options.match and options.match.casefold() not in conversation.title.casefold():
             return False
-        times = [one.created for one in conversation.messages if one.created]
-        changed = conversation.updated or max(times, default=conversation.created)
-        changed = changed or conversation.fallback
-        return options.since is None or changed is None or changed >= options.since
+        return options.since is None or updated is None or updated >= options.since
 
 
 def _access_importers(configuration: Configuration) -> Mapping[str, tuple[str, Importer]]:
