@@ -148,6 +148,8 @@ async def test_a_dry_run_is_previewed_and_then_imported(
     assert len(survey_uploads(served)) == 1
     started = await ada.post(f"/api/imports/{one['id']}/start")
     assert started.status_code == 202
+    (record,) = served.configuration.places.data.rglob(f"imports/{one['id']}/record.json")
+    assert json.loads(record.read_text())["dry_run"] is False
     done = await wait(ada, one)
     assert (done["dry_run"], done["ready"], done["expected"]) == (False, False, 3)
     assert (done["counts"], done["done"]) == (expected, done["total"])

@@ -192,7 +192,7 @@ class UserImports:
                 code="import_not_ready",
             )
         if self.job is not None and self.job.description is one:
-            self.job.start()
+            await self.job.start()
         else:
             await self.records.ask(identity, "start")
         return one
@@ -288,7 +288,7 @@ class ImportJob:
         self._importing = asyncio.create_task(self._import(), name="import")
         self._finishing = asyncio.create_task(self._finish(self._importing))
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Import after the dry run."""
         one = self.description
         self._options = replace(self._options, dry_run=False)
@@ -298,6 +298,8 @@ class ImportJob:
         one.done = one.conversations = one.messages = one.skipped = 0
         one.counts = dict.fromkeys(STATUSES, 0)
         self.run()
+        # After a kill, it must not look like a dry run.
+        await self._store(one)
 
     async def cancel(self) -> None:
         """Stop the upload or the import, or delete the file of a dry run."""
@@ -406,7 +408,7 @@ class ImportJob:
                 case "cancel":
                     await self.cancel()
                 case "start" if one.ready:
-                    self.start()
+                    await self.start()
                 case None:
                     await self.cancel()
                 case _ if one.ready and asyncio.get_running_loop().time() > self._kept_until:
