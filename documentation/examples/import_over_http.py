@@ -1,18 +1,19 @@
 import os
 import subprocess
 import time
+from typing import Any
 
 import httpx2
 
 SERVE = ("vibe-llms", "serve", "--port", "8648", "--quiet")
 
 
-def show(state: dict) -> None:
+def show(state: dict[str, Any]) -> None:
     counts = {name: number for name, number in state["counts"].items() if number}
     print("dry run:" if state["dry_run"] else "import:", state["state"], counts)
 
 
-def wait(client: httpx2.Client, state: dict) -> dict:
+def wait(client: httpx2.Client, state: dict[str, Any]) -> dict[str, Any]:
     while state["state"] in ("waiting", "running"):
         time.sleep(0.1)
         state = client.get(f"/imports/{state['id']}").json()

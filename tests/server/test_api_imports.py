@@ -19,7 +19,7 @@ from tests.fakes.postgres import temporary_database
 from tests.importing.chatgpt import PIXEL, conversation, node, text
 from tests.server.conftest import Served, serving
 from vibe_llms.base.configuration import Places, load_configuration
-from vibe_llms.importing.reports import STATUSES, ImportReport
+from vibe_llms.importing.reports import STATUSES, ImportReport, ImportReportDocument
 from vibe_llms.server import imports, postgres_imports
 from vibe_llms.server.import_records import MOST_RECORDS, find_imports, held_folder
 from vibe_llms.session.core import Session
@@ -378,7 +378,11 @@ async def test_a_server_that_ends_leaves_an_interrupted_import(
     with monkeypatch.context() as patch:
         gate = Gate(patch)
         async with serving(home) as served, served.http("ada") as ada:
-            one = await upload(ada, export(talk(1), talk(2)))
+            gate.opened.set()
+            one = await bring(ada, export(talk(1), talk(2)), dry_run="true")
+            gate.opened.clear()
+            gate.reached.clear()
+            await ada.post(f"/api/imports/{one['id']}/start")
             await gate.reached.wait()
             key = served.keys["ada"]
     async with serving(home) as served:
@@ -387,7 +391,11 @@ async def test_a_server_that_ends_leaves_an_interrupted_import(
             shown = await wait(ada, one)
             assert (shown["state"], shown["counts"]) == ("interrupted", counts(imported=2))
             report = (await ada.get(f"/api/imports/{one['id']}/report")).json()
-            assert (report["interrupted"], report["messages"]) == (True, 4)
+            assert (report["interrupted"], report["dry_run"], report["messages"]) == (
+                True,
+                False,
+                4,
+            )
             assert survey_uploads(served) == []
             again = await bring(ada, export(talk(1), talk(2), talk(3)))
             assert again["counts"] == counts(imported=1, unchanged=2)
@@ -400,10 +408,12 @@ async def test_what_a_killed_server_has_left_is_deleted(home: Path) -> None:
     left = imports.ImportDescription(
         id="1", name="x.zip", created=datetime.now(UTC), dry_run=False, state="running"
     )
+    dry = ImportReportDocument.from_report(ImportReport(conversations=(), skipped=7, dry_run=True))
     for one in users:
         (find_imports(one) / "1" / "upload").mkdir(parents=True)
         (find_imports(one) / "1" / "upload" / "x.zip").write_bytes(b"x")
         (find_imports(one) / "1" / "record.json").write_bytes(msgspec.json.encode(left))
+        (find_imports(one) / "1" / "report.json").write_bytes(msgspec.json.encode(dry))
     (find_imports(users[0]) / "2" / "upload").mkdir(parents=True)
     with held_folder(find_imports(users[0]), "3") as held:
         # Another server works on it.
@@ -411,10 +421,35 @@ async def test_what_a_killed_server_has_left_is_deleted(home: Path) -> None:
         async with serving(home) as served, served.http("ada") as ada:
             (shown,) = (await ada.get("/api/imports")).json()["imports"]
             assert (shown["state"], survey_uploads(served)) == ("interrupted", [])
+            report = (await ada.get("/api/imports/1/report")).json()
+            assert (report["interrupted"], report["dry_run"], report["skipped"]) == (True, False, 0)
             kept = sorted(one.name for one in find_imports(users[0]).iterdir())
             assert (kept, (held / "upload").exists()) == (["1", "3"], True)
             assert not (find_imports(users[0]) / "1" / "upload").exists()
     assert not held.exists()
+
+
+async def test_a_record_that_is_not_whole_is_skipped(
+    served: Served, ada: httpx2.AsyncClient
+) -> None:
+    one = await bring(ada, export(talk(1)))
+    (record,) = served.configuration.places.data.rglob(f"imports/{one['id']}/record.json")
+    record.write_bytes(b"\0\0")
+    assert (await ada.get("/api/imports")).json()["imports"] == []
+    assert (await bring(ada, export(talk(1))))["state"] == "completed"
+
+
+async def test_a_fault_of_the_server_is_logged_and_not_told(
+    served: Served, ada: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> ImportReport:
+        raise ZeroDivisionError("of /a/path")
+
+    monkeypatch.setattr(Session, "import_conversations", fail)
+    one = await bring(ada, export(talk(1)))
+    assert (one["state"], one["error"]) == ("failed", "The server failed.")
+    assert "an import failed" in served.log
+    assert survey_uploads(served) == []
 
 
 async def test_changes_tell_of_imports(ada: httpx2.AsyncClient) -> None:

@@ -121,7 +121,11 @@ class UserImports:
             if self.job is not None and self.job.description.id == identity:
                 found.append(self.job.description)
                 continue
-            one = msgspec.json.decode(stored.record, type=ImportDescription)
+            try:
+                one = msgspec.json.decode(stored.record, type=ImportDescription)
+            except msgspec.DecodeError:
+                # After a power failure, it may not be whole.
+                continue
             if not stored.alive:
                 one.ready = False
                 if one.active:
@@ -141,9 +145,10 @@ class UserImports:
         one = await self.access(identity)
         stored = await self.records.load_report(identity)
         if stored is not None and not one.active:
-            return await asyncio.to_thread(
-                msgspec.json.decode, stored, type=ImportReportDocument, strict=False
-            )
+            report = await asyncio.to_thread(msgspec.json.decode, stored, type=ImportReportDocument)
+            # After a kill, there is only the report of the dry run before.
+            if report.dry_run == one.dry_run:
+                return report
         return ImportReportDocument(
             counts=one.counts,
             skipped=one.skipped,
@@ -354,12 +359,15 @@ class ImportJob:
         state: ImportState = "completed"
         if importing.cancelled():
             state = "cancelled" if self._cancelled else "interrupted"
-        elif (error := importing.exception()) is not None:
+        elif isinstance(error := importing.exception(), Exception):
             state = "failed"
-            failure = describe_failure(error) if isinstance(error, Exception) else None
-            one.error = self._hide(failure.message if failure else "The server failed.")
-            known = isinstance(error, VibeLlmsError)
-            _LOGGER.warning("an import failed: %s", error, exc_info=None if known else error)
+            message = describe_failure(error).message
+            one.error = self._hide(message)
+            if not isinstance(error, VibeLlmsError):
+                _LOGGER.error("an import failed", exc_info=error)
+            elif not str(error).startswith(message):
+                # The operator is told, because the client is not.
+                _LOGGER.warning("an import failed: %s", error)
         else:
             one.done, one.skipped = one.total, importing.result().skipped
         report = ImportReportDocument(
