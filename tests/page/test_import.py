@@ -48,6 +48,7 @@ def test_a_file_is_previewed_imported_and_summed_up(page: Page, site: Site, tmp_
         page.get_by_role("button", name="Choose a file").press("Enter")
     chooser.value.set_files(tmp_path / "export.zip")
     card = page.get_by_role("region", name="What export.zip has")
+    expect(page.locator(".outside[role=status]")).to_have_text("What export.zip has")
     expect(card).to_contain_text("4 conversations of chatgpt")
     expect(card).to_contain_text("Last changed from Aug 24, 2025")
     expect(card).to_contain_text("2 are new")
@@ -109,6 +110,8 @@ def test_an_upload_shows_its_progress_and_is_cancelled(page: Page, site: Site) -
     choose(page, b"[" + b" " * 3_000_000 + b"]", "slow.json")
     progress = page.get_by_role("region", name="Progress")
     expect(progress).to_contain_text(re.compile(r"Uploading slow.json: [\d.]+ [kM]B of 3 MB"))
+    # A file that is dropped now neither begins another upload nor replaces the page.
+    assert page.evaluate(_DROP, [["other.txt"], False])
     # The upload goes on while another view is shown.
     page.get_by_role("link", name="Runs").click()
     page.get_by_role("link", name="Import history").click()

@@ -537,6 +537,14 @@ async def test_servers_of_a_database_share_imports(
                 assert again["counts"] == counts(unchanged=1)
 
 
+async def test_servers_of_a_home_share_imports(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "_BEAT_SECONDS", 0.02)
+    async with serving(home) as one, serving(home) as two:
+        two.keys["ada"] = one.key("ada")
+        async with one.http("ada") as here, two.http("ada") as there:
+            await check_sharing(here, there, monkeypatch)
+
+
 async def check_sharing(
     here: httpx2.AsyncClient, there: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

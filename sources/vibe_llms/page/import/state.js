@@ -46,6 +46,16 @@ export function isActive(one) {
   return ["uploading", "waiting", "running"].includes(one.state);
 }
 
+/** Return what to say of an import that has ended.
+ *
+ * @param {Import} one
+ */
+export function titleOf({ name, state, dry_run: dry, ready }) {
+  if (ready) return say("import.preview", { name });
+  const discarded = dry && (state === "completed" || state === "cancelled");
+  return say(discarded ? "import.discarded" : `import.${endOf(state)}`, { name });
+}
+
 /**
  * @param {{ one: Import, run: (work: () => Promise<unknown>) => void }} props
  */
@@ -95,8 +105,9 @@ function Preview({ one, run }) {
   const useful = counts.imported + counts.extended + counts.partly > 0;
   const start = () => run(() => request("POST", `${pathOf(one)}/start`));
   const discard = () => run(() => request("POST", `${pathOf(one)}/cancel`));
-  return html`<section class="card" aria-label=${say("import.preview", { name: one.name })}>
-    <h2>${say("import.preview", { name: one.name })}</h2>
+  const title = titleOf(one);
+  return html`<section class="card" aria-label=${title}>
+    <h2>${title}</h2>
     <${Summary} one=${one} />
     <p class="tools">
       ${useful
@@ -111,9 +122,8 @@ function Preview({ one, run }) {
  * @param {{ one: Import }} props
  */
 function Ended({ one }) {
-  const { name, state, dry_run: dry } = one;
-  const discarded = dry && (state === "completed" || state === "cancelled");
-  const title = say(discarded ? "import.discarded" : `import.${endOf(state)}`, { name });
+  const { state, dry_run: dry } = one;
+  const title = titleOf(one);
   const stopped = !dry && (state === "cancelled" || state === "interrupted");
   return html`<section class="card" aria-label=${title}>
     <h2>${title}</h2>

@@ -1,14 +1,14 @@
 // The import of conversations of other programs: choose or drop a file, look at it, import it.
 
 import { get, request } from "../api.js";
-import { tellError } from "../announcements.js";
+import { speak, tellError } from "../announcements.js";
 import { importChanges } from "../events.js";
 import { Icon } from "../icons.js";
 import { Problem, useLoaded, useProgress, useTitle } from "../loading.js";
 import { say, sayMoment, saySize } from "../say.js";
 import { html, useEffect, useRef, useSignal } from "../vendor/ui.js";
 import "../words/en_import.js";
-import { ImportCard, Progress, endOf, isActive, pathOf } from "./state.js";
+import { ImportCard, Progress, endOf, isActive, pathOf, titleOf } from "./state.js";
 import { beginUpload, endUpload, upload } from "./uploads.js";
 
 /** @typedef {import("./state.js").Import} Import */
@@ -30,15 +30,23 @@ export function View() {
   }, [importChanges.value]);
 
   const run = (/** @type {() => Promise<unknown>} */ work) => void work().catch(tellError).then(load);
-  const begin = async (/** @type {File} */ file) => {
-    problem.value = refuse(file, value?.most);
-    if (problem.value) return;
+  const begin = async (/** @type {File | string} */ file) => {
+    if (!free) return;
+    problem.value = typeof file === "string" ? file : refuse(file, value?.most);
+    if (problem.value || typeof file === "string") return;
     await beginUpload(file);
     await load();
   };
+  const over = useDrop(begin);
+  const active = latest ? isActive(latest) : false;
+  const wasActive = useRef(active);
+  useEffect(() => {
+    if (wasActive.current && latest && !active) speak(titleOf(latest));
+    wasActive.current = active;
+  }, [active]);
   return html`<h1>${say("import.title")}</h1>
     <p class="hint">${say("import.hint")} ${say("import.again")}</p>
-    ${free ? html`<${FileForm} begin=${begin} problem=${problem} />` : null}
+    ${free ? html`<${FileForm} begin=${begin} problem=${problem.value} over=${over} />` : null}
     <${Problem} text=${error} retry=${load} />
     ${sending ? html`<${Sending} sending=${sending} retry=${() => begin(sending.file)} />` : null}
     ${latest && !(sending && !sending.error)
@@ -86,17 +94,38 @@ function Sending({ sending: { file, sent, error }, retry }) {
 }
 
 /**
- * @param {{ begin: (file: File) => void, problem: import("../vendor/ui.js").Signal<string> }} props
+ * @param {{ begin: (file: File) => void, problem: string, over: boolean }} props
  */
-function FileForm({ begin, problem }) {
+function FileForm({ begin, problem, over }) {
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
+  return html`<form class=${over ? "card drop over" : "card drop"}
+    aria-label=${say("import.form")}
+    onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); picker.current?.click(); }}>
+    <p><button type="submit"><${Icon} name="clip" /> ${say("import.choose")}</button>${" "}
+      <span class="hint">${say("import.drop")}</span></p>
+    <p class="problem" role="alert" hidden=${!problem}>${problem}</p>
+    <input type="file" hidden ref=${picker} tabindex="-1"
+      onChange=${(/** @type {any} */ event) => {
+        const [file] = event.target.files;
+        event.target.value = "";
+        if (file) begin(file);
+      }} />
+  </form>`;
+}
+
+/**
+ * Let a file be dropped anywhere; return true while one is above the page.
+ *
+ * @param {(file: File | string) => void} take Called with a file, or with why there is none.
+ */
+function useDrop(take) {
   const over = useSignal(false);
-  const latest = useRef(begin);
-  latest.current = begin;
+  const latest = useRef(take);
+  latest.current = take;
   useEffect(() => {
-    // A file that is dropped beside the form would replace the page.
     const stop = new AbortController();
     const { signal } = stop;
+    // The browser would show the file in place of the page.
     addEventListener("dragover", (event) => {
       event.preventDefault();
       over.value = true;
@@ -109,23 +138,11 @@ function FileForm({ begin, problem }) {
       over.value = false;
       const [item, ...others] = event.dataTransfer?.items ?? [];
       const file = item?.getAsFile();
-      problem.value = others.length ? say("import.one")
-        : item?.webkitGetAsEntry?.()?.isDirectory ? say("import.folder") : "";
-      if (file && !problem.value) latest.current(file);
+      if (others.length) latest.current(say("import.one"));
+      else if (item?.webkitGetAsEntry?.()?.isDirectory) latest.current(say("import.folder"));
+      else if (file) latest.current(file);
     }, { signal });
     return () => stop.abort();
   }, []);
-  return html`<form class=${over.value ? "card drop over" : "card drop"}
-    aria-label=${say("import.form")}
-    onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); picker.current?.click(); }}>
-    <p><button type="submit"><${Icon} name="clip" /> ${say("import.choose")}</button>${" "}
-      <span class="hint">${say("import.drop")}</span></p>
-    <p class="problem" role="alert" hidden=${!problem.value}>${problem.value}</p>
-    <input type="file" hidden ref=${picker} tabindex="-1"
-      onChange=${(/** @type {any} */ event) => {
-        const [file] = event.target.files;
-        event.target.value = "";
-        if (file) begin(file);
-      }} />
-  </form>`;
+  return over.value;
 }
