@@ -50,7 +50,7 @@ def test_a_file_is_previewed_imported_and_summed_up(page: Page, site: Site, tmp_
     card = page.get_by_role("region", name="What export.zip has")
     expect(page.locator(".outside[role=status]")).to_have_text("What export.zip has")
     expect(card).to_contain_text("4 conversations of chatgpt")
-    expect(card).to_contain_text("Last changed from Aug 24, 2025")
+    expect(card).to_contain_text("Last changed on Aug 24, 2025")
     expect(card).to_contain_text("2 are new")
     expect(card).to_contain_text("1 can be imported only in part")
     expect(card.locator(".problems")).to_contain_text("Lossy 3")
@@ -120,6 +120,10 @@ def test_an_upload_shows_its_progress_and_is_cancelled(page: Page, site: Site) -
     )
     progress.get_by_role("button", name="Cancel").press("Enter")
     expect(page.get_by_role("button", name="Choose a file")).to_be_visible()
+    deadline = time.monotonic() + 5
+    while site.call("GET", "/api/imports")["imports"]:
+        assert time.monotonic() < deadline, "the upload goes on"
+        time.sleep(0.05)
     network.send("Network.emulateNetworkConditions", {**slow, "uploadThroughput": -1})
     choose(page, export(talk(1)))
     expect(page.get_by_role("region", name="What export.zip has")).to_be_visible()

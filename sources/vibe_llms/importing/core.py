@@ -33,8 +33,9 @@ from vibe_llms.importing.reports import (
     ignore_progress,
 )
 from vibe_llms.importing.samples import is_candidate, read_sample
-from vibe_llms.importing.storing import ConversationStorer, ImportTarget
+from vibe_llms.importing.storing import LONGEST_TITLE, ConversationStorer, ImportTarget
 from vibe_llms.importing.writing import ImportWriter
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.providers.registry import guard_code
 from vibe_llms.storage.interfaces import Archive
 from vibe_llms.storage.transfer import TransferableArchive
@@ -220,7 +221,7 @@ class _Import:
         """Import a conversation; return None if a filter leaves it out."""
         if record.problem:
             return _refuse(found.name, record.file.name, record.problem)
-        title = record.file.name
+        title = _find_title(record)
         try:
             conversation = await asyncio.to_thread(self._convert, found, record)
             updated = conversation.find_updated()
@@ -272,6 +273,15 @@ def _recognize(
 def _read_next(found: _Recognized, records: Iterator[ExportedRecord]) -> ExportedRecord | None:
     with guard_code(f"the importer {found.name!r}"):
         return next(records, None)
+
+
+def _find_title(record: ExportedRecord) -> str:
+    """Return the title of a conversation that may turn out to be unreadable, or its file's name."""
+    value = record.value if isinstance(record.value, dict) else {}
+    found = value.get("title") or value.get("name")
+    if not found or not isinstance(found, str):
+        return record.file.name
+    return one_line(found)[:LONGEST_TITLE]
 
 
 def _refuse(source: str, title: str, reason: str) -> ImportedConversation:

@@ -112,7 +112,7 @@ function Preview({ one, run }) {
     <p class="tools">
       ${useful
         ? html`<button type="button" class="main" onClick=${start}>${say("import.start")}</button>`
-        : null}
+        : null}${" "}
       <button type="button" onClick=${discard}>${say("import.discard")}</button></p>
     <${Problems} key=${one.id} one=${one} />
   </section>`;
@@ -147,6 +147,14 @@ export function endOf(state) {
     : "completed";
 }
 
+/**
+ * @param {string} first
+ * @param {string} last
+ */
+function sayDates(first, last) {
+  return say(first === last ? "import.date" : "import.dates", { first, last });
+}
+
 /** Counts, the program, and the dates of an import.
  *
  * @param {{ one: Import }} props
@@ -156,7 +164,7 @@ function Summary({ one }) {
   if (!count) return one.state === "completed" ? html`<p>${say("import.nothing")}</p>` : null;
   const source = sources.join(", ") || say("import.unknown");
   return html`<p>${say("import.from", { count, source })}${oldest && newest
-      ? html`<br />${say("import.dates", { first: sayDay(oldest), last: sayDay(newest) })}`
+      ? html`<br />${sayDates(sayDay(oldest), sayDay(newest))}`
       : null}</p>
     <ul class="counts">
       ${STATUSES.filter((status) => counts[status]).map((status) => html`<li key=${status}>

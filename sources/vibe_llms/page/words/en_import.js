@@ -25,6 +25,7 @@ export const IMPORT = {
   "import.preview": "What {name} has",
   "import.from": "{count} conversation of {source}|{count} conversations of {source}",
   "import.unknown": "an unknown program",
+  "import.date": "Last changed on {first}",
   "import.dates": "Last changed from {first} to {last}",
   "import.nothing": "There are no conversations in it.",
   "import.would.imported": "{count} is new|{count} are new",
