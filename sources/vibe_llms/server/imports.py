@@ -325,10 +325,8 @@ class ImportJob:
 
     async def discard(self) -> None:
         """Delete the file and the record."""
-        try:
-            await self._records.remove(self.description.id)
-        finally:
-            await self._leave()
+        await self._leave()
+        await self._records.remove(self.description.id)
 
     async def release(self) -> None:
         """Delete the file, and keep the record."""
@@ -337,12 +335,12 @@ class ImportJob:
         await self._leave()
 
     async def _leave(self) -> None:
-        if self._imports.job is self:
-            self._imports.job = None
         if self._beating is not None and self._beating is not asyncio.current_task():
             self._beating.cancel()
         # To delete a large file takes a while.
         await asyncio.to_thread(self._stack.close)
+        if self._imports.job is self:
+            self._imports.job = None
 
     async def _import(self) -> ImportReport:
         async with self._imports.slots:
@@ -382,10 +380,10 @@ class ImportJob:
         encoded = await asyncio.to_thread(msgspec.json.encode, report)
         # Nothing else begins before its end is stored.
         await self._store(replace(one, state=state, ready=ready), encoded)
-        one.state, one.ready = state, ready
         self._kept_until = asyncio.get_running_loop().time() + _KEPT_SECONDS
         if not ready:
             await self._leave()
+        one.state, one.ready = state, ready
 
     def _note(self, progress: ImportProgress) -> None:
         one, outcome = self.description, progress.conversation
