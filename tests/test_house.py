@@ -128,6 +128,7 @@ LATE = {
     ("runs.stores", "runs.sqlite_budgets.produce_store"),
     ("server.spaces", "documents.store.produce_store"),
     ("server.stores", "server.postgres_continuations.produce_store"),
+    ("server.stores", "server.postgres_imports.produce_store"),
     ("server.stores", "server.postgres_secrets.produce_store"),
     ("session.core", "agents.ensemble.AgentsEnsemble"),
     ("session.core", "agents.ensemble.OfferedAgent"),

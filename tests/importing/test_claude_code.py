@@ -151,3 +151,21 @@ async def test_broken_lines_are_counted(bring: Import, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"{broken}\n" + b"[1]\n" + b"[" * 5000 + b"\n")
     report = await bring(path)
     assert report.conversations[0].reasons[0] == "3 lines that cannot be read"
+
+
+async def test_lines_without_parents_follow_each_other(
+    bring: Import, archive: DirectoryArchive, tmp_path: Path
+) -> None:
+    lines = [
+        {"type": "summary", "summary": "Greeting", "leafUuid": "a2"},
+        line("u1", None, "user", "Hello"),
+        reply("a2", "u1", "msg_1", {"type": "text", "text": "Hi."}),
+        line("u3", "a2", "user", "Bye"),
+    ]
+    for one in lines:
+        one.pop("parentUuid", None)
+    report = await bring(write_lines(tmp_path / "s.jsonl", lines))
+    (one,) = report.conversations
+    assert one.forks == ()
+    said = await texts(archive, one.conversation)
+    assert said == ["user: Hello", "assistant: Hi.", "user: Bye"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 from tests.page.conftest import Site
 from tests.page.test_exported import save_export
 from tests.pictures import make_png
+from tests.server.test_api_imports import export, lossy, talk
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -44,6 +46,7 @@ pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parents[2] / ".auxiliary/page/node_modules/axe-core/axe.min.js"
 WIDE = ViewportSize(width=1280, height=800)
+_NUMBERS = itertools.count(2)
 NARROW = ViewportSize(width=320, height=640)
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MARKDOWN = """# Heading
@@ -211,6 +214,28 @@ def show_exported(page: Page, site: Site) -> None:
     page.locator("details").evaluate_all("all => all.forEach((one) => { one.open = true; })")
 
 
+def show_import(page: Page, site: Site) -> None:
+    data = export(talk(1), lossy(next(_NUMBERS)), {"title": "Broken", "mapping": 7})
+    site.upload("/api/imports?name=export.zip&dry_run=true", data)
+    page.goto(f"{site.url}/#/import")
+    expect(page.locator(".problems > li")).to_have_count(2)
+
+
+def show_imported(page: Page, site: Site) -> None:
+    show_import(page, site)
+    page.get_by_role("button", name="Import", exact=True).click()
+    expect(page.get_by_role("link", name="Show the conversations")).to_be_visible()
+    expect(page.locator(".problems > li")).to_have_count(2)
+
+
+def show_importing(page: Page, site: Site) -> None:
+    one = site.upload("/api/imports?name=export.zip&dry_run=true", export(talk(1)))
+    listed = {"imports": [{**one, "state": "running"}], "most_bytes": 9}
+    page.route("**/api/imports", lambda route: route.fulfill(json=listed))
+    page.goto(f"{site.url}/#/import")
+    expect(page.get_by_role("progressbar")).to_be_visible()
+
+
 def view(name: str) -> Callable[[Page, Site], None]:
     """Return a function that shows a view that has an address and a heading."""
 
@@ -238,6 +263,9 @@ VIEWS = (
     show_unknown,
     show_login,
     show_exported,
+    show_import,
+    show_imported,
+    show_importing,
     *(view(name) for name in ("settings", "waiting", "runs", "memory", "documents", "models")),
 )
 

@@ -5,6 +5,7 @@ Each place also has a planted hole, which makes markup of the text there. The te
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.page.attacks import ATTACKS
 from tests.page.conftest import PATIENCE, Site, watched
 from tests.page.samples import Samples
+from tests.server.test_api_imports import lossy
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -50,6 +52,7 @@ pytestmark = pytest.mark.browser
 PAGE = Path(__file__).parents[2] / "sources/vibe_llms/page"
 #: Fifteen attacks in four messages each are what the page loads of a conversation at once.
 _GROUP = 15
+_NUMBERS = itertools.count(1)
 GROUPS = [ATTACKS[start : start + _GROUP] for start in range(0, len(ATTACKS), _GROUP)]
 #: Returns what an attack has changed in the document.
 _SCAN = """() => {
@@ -376,6 +379,27 @@ def show_files(watch: Watch, groups: int) -> None:
     watch.scan()
 
 
+def show_import(watch: Watch, groups: int) -> None:
+    """Import files with hostile names, whose conversations have hostile titles."""
+    for group in GROUPS[:groups]:
+        # What is here already would not be listed.
+        talks = [{**lossy(next(_NUMBERS)), "title": attack} for attack in group]
+        name = next(one for one in group if "\0" not in one)[:100]
+        watch.show("#/import")
+        form = watch.page.locator("main form.drop")
+        form.wait_for()
+        form.locator("input").set_input_files(
+            {"name": name, "mimeType": "x/x", "buffer": json.dumps(talks).encode()}
+        )
+        card = watch.page.locator("main .card:has(.problems)")
+        expect(card.locator(".problems > li")).to_have_count(len(group))
+        watch.scan()
+        card.get_by_role("button", name="Import", exact=True).click()
+        expect(card.get_by_role("link", name="Show the conversations")).to_be_visible()
+        expect(card.locator(".problems > li")).to_have_count(len(group))
+        watch.scan()
+
+
 def show_models(watch: Watch, groups: int) -> None:
     """Show models with hostile names at the composer."""
     watch.show("#/c/group-0")
@@ -475,12 +499,13 @@ class Hole(NamedTuple):
 
 #: What `show_views` answers itself, and the views that it shows.
 _SAMPLED = (
-    r"/api/(?:agents|budgets|documents|memory|models|runs|sessions|skills|tools|waiting)(?:[/?]|$)"
+    r"/api/(?:agents|budgets|documents|imports|memory|models|runs|sessions|skills|tools|waiting)"
+    r"(?:[/?]|$)"
     r"|/api/conversations/x/family"
 )
 _VIEWS = (
     *("#/memory", "#/memory?q=x", "#/memory/x", "#/documents", "#/documents/x", "#/documents?q=x"),
-    *("#/waiting", "#/runs", "#/models", "#/forks/x"),
+    *("#/waiting", "#/runs", "#/models", "#/forks/x", "#/import"),
 )
 
 
@@ -500,6 +525,7 @@ SHOWS = (
     show_notices,
     show_errors,
     show_files,
+    show_import,
     show_models,
     show_search,
     show_addresses,
@@ -543,6 +569,21 @@ HOLES = (
         markup("one.name") + "\n",
         show_files,
     ),
+    Hole(
+        "titles that are imported",
+        "import/problems.js",
+        "${name(found)}</span>",
+        markup("name(found)") + "</span>",
+        show_import,
+    ),
+    Hole(
+        "files that are imported",
+        "import/state.js",
+        "<h2>${title}</h2>",
+        "<h2>" + markup("title") + "</h2>",
+        show_import,
+    ),
+    Hole("reasons", "import/problems.js", "${reason}</p>", markup("reason") + "</p>", show_views),
     Hole(
         "citations",
         "conversation/contents_view.js",

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,9 +17,10 @@ import pytest
 from msgspec import Struct
 
 from tests.server.conftest import serving
+from tests.server.test_api_imports import bring, export, talk
 from tests.server.test_api_runs import SCRIPT, wait_for
 from vibe_llms.runs import sqlite
-from vibe_llms.server import spaces
+from vibe_llms.server import import_records, spaces
 from vibe_llms.server.endpoints import ENDPOINTS
 from vibe_llms.server.operations import UserEndpoint
 
@@ -121,6 +123,13 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /api/files": (Case(data=b"mine"),),
     "GET /api/files/{file}": (Case(),),
     "DELETE /api/files/{file}": (Case(),),
+    "GET /api/imports": (Case(),),
+    "POST /api/imports": (Case(data=b"mine"),),
+    "GET /api/imports/{import}": (Case(),),
+    "DELETE /api/imports/{import}": (Case(),),
+    "POST /api/imports/{import}/cancel": (Case(),),
+    "GET /api/imports/{import}/report": (Case(), Case({"problems": "true"})),
+    "POST /api/imports/{import}/start": (Case(),),
     "GET /api/memory": AFTER,
     "POST /api/memory": (Case(body={"content": "mine"}),),
     "GET /api/memory/search": (Case({"text": MARK}),),
@@ -261,6 +270,8 @@ class Victim(Struct, frozen=True):
         document = await http.post("/api/documents", params=query, content=b"mine")
         while (await http.get(f"/api/documents/{MARK}-papers")).json()["collection"]["indexing"]:
             await asyncio.sleep(0.02)
+        dry = {"name": MARK, "dry_run": "true"}
+        imported = await bring(http, export(talk(1, f"The {MARK}")), **dry)
         shown = (await http.get(f"/api/conversations/{run['conversation']}")).json()
         message = shown["messages"][0]
         call = (await http.get(f"/api/runs/{run['id']}")).json()["approvals"][0]
@@ -284,6 +295,7 @@ class Victim(Struct, frozen=True):
                 "file": file["id"],
                 "uploaded file": other["id"],
                 "file in a bucket": put.json()["url"],
+                "import": imported["id"],
                 "collection": f"{MARK}-papers",
                 "document": document.json()["id"],
                 "path in a bucket": put.json()["url"].removeprefix("files/dial-"),
@@ -292,7 +304,7 @@ class Victim(Struct, frozen=True):
 
     async def survey(self) -> list[Any]:
         """All that the user has."""
-        paths: tuple[str, ...] = ("runs", "conversations", "memory", "files", "sessions")
+        paths: tuple[str, ...] = ("runs", "conversations", "memory", "files", "sessions", "imports")
         paths = (*paths, f"runs/{self.run}", "documents", f"documents/{MARK}-papers")
         found = [(await self.http.get(f"/api/{path}")).json() for path in paths]
         response = self.identifiers["response"]
@@ -372,14 +384,24 @@ def _share_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces, "find_user_places", lambda places, _: places)
 
 
+def _share_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (spaces, import_records):
+        monkeypatch.setattr(module, "find_imports", lambda places: places.configuration / "imports")
+
+
 def _share_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     enter = spaces.UserSpaces.enter
     monkeypatch.setattr(spaces.UserSpaces, "enter", lambda self, _: enter(self, "ada"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["", "/mcp"])
-@pytest.mark.parametrize("plant", [_forget_user_of_runs, _share_a_home, _share_a_space])
+@pytest.mark.parametrize(
+    ("plant", "path"),
+    [
+        *product((_forget_user_of_runs, _share_a_home, _share_a_space), ("", "/mcp")),
+        (_share_imports, ""),
+    ],
+)
 async def test_a_leak_would_be_found(
     home: Path, monkeypatch: pytest.MonkeyPatch, plant: Any, path: str
 ) -> None:

@@ -164,13 +164,18 @@ def require_size(path: Path, data: bytes, limit: int) -> None:
 
 def write_new(path: Path, data: bytes, *, durable: bool) -> None:
     """Write a file that must not exist yet."""
-    descriptor = os.open(path, _CREATE, 0o600)
+    descriptor = create_file(path)
     try:
         write_all(descriptor, data)
         if durable:
             synchronise(descriptor)
     finally:
         os.close(descriptor)
+
+
+def create_file(path: Path) -> int:
+    """Create a private file that must not exist yet, and return its descriptor for writing."""
+    return os.open(path, _CREATE, 0o600)
 
 
 def open_or_make(path: str) -> int:

@@ -23,6 +23,7 @@ from vibe_llms.importing.reports import (
     ImportOptions,
     ImportProgress,
     ImportReport,
+    ImportReportDocument,
 )
 from vibe_llms.messages.hidden import one_line
 from vibe_llms.storage.backends import opened_backend
@@ -97,27 +98,14 @@ async def import_(
         else work.result()
     )
     if as_json:
-        write_json(encode_report(found, interrupted=interrupted))
+        document = ImportReportDocument.from_report(found, interrupted=interrupted)
+        write_json(msgspec.json.encode(document).decode())
     else:
         _print(found)
         if interrupted:
             note("interrupted; import again to continue")
     refused = found.counts["refused"]
     return _INTERRUPTED if interrupted else int(refused > 0)
-
-
-def encode_report(report: ImportReport, *, interrupted: bool = False) -> str:
-    """Return a report as JSON."""
-    return msgspec.json.encode(
-        {
-            "counts": report.counts,
-            "skipped": report.skipped,
-            "messages": report.messages,
-            "dry_run": report.dry_run,
-            "interrupted": interrupted,
-            "conversations": report.conversations,
-        }
-    ).decode()
 
 
 def _print(report: ImportReport) -> None:

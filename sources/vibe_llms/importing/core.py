@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,8 +33,9 @@ from vibe_llms.importing.reports import (
     ignore_progress,
 )
 from vibe_llms.importing.samples import is_candidate, read_sample
-from vibe_llms.importing.storing import ConversationStorer, ImportTarget
+from vibe_llms.importing.storing import LONGEST_TITLE, ConversationStorer, ImportTarget
 from vibe_llms.importing.writing import ImportWriter
+from vibe_llms.messages.hidden import one_line
 from vibe_llms.providers.registry import guard_code
 from vibe_llms.storage.interfaces import Archive
 from vibe_llms.storage.transfer import TransferableArchive
@@ -219,13 +221,15 @@ class _Import:
         """Import a conversation; return None if a filter leaves it out."""
         if record.problem:
             return _refuse(found.name, record.file.name, record.problem)
-        title = record.file.name
+        title = _find_title(record)
         try:
             conversation = await asyncio.to_thread(self._convert, found, record)
-            if not self._is_wanted(conversation):
+            updated = conversation.find_updated()
+            if not self._is_wanted(conversation, updated):
                 return None
             title = conversation.title or title
-            return await ConversationStorer(conversation, target).store()
+            outcome = await ConversationStorer(conversation, target).store()
+            return replace(outcome, updated=updated)
         except StorageUnavailable:
             # The remaining conversations would fail too.
             raise
@@ -242,14 +246,11 @@ class _Import:
             except ValueError as error:
                 raise ImportUnreadable(str(error)) from error
 
-    def _is_wanted(self, conversation: ExportedConversation) -> bool:
+    def _is_wanted(self, conversation: ExportedConversation, updated: datetime | None) -> bool:
         options = self._options
         if options.match and options.match.casefold() not in conversation.title.casefold():
             return False
-        times = [one.created for one in conversation.messages if one.created]
-        changed = conversation.updated or max(times, default=conversation.created)
-        changed = changed or conversation.fallback
-        return options.since is None or changed is None or changed >= options.since
+        return options.since is None or updated is None or updated >= options.since
 
 
 def _access_importers(configuration: Configuration) -> Mapping[str, tuple[str, Importer]]:
@@ -272,6 +273,15 @@ def _recognize(
 def _read_next(found: _Recognized, records: Iterator[ExportedRecord]) -> ExportedRecord | None:
     with guard_code(f"the importer {found.name!r}"):
         return next(records, None)
+
+
+def _find_title(record: ExportedRecord) -> str:
+    """Return the title of a conversation that may turn out to be unreadable, or its file's name."""
+    value = record.value if isinstance(record.value, dict) else {}
+    found = value.get("title") or value.get("name")
+    if not found or not isinstance(found, str):
+        return record.file.name
+    return one_line(found)[:LONGEST_TITLE]
 
 
 def _refuse(source: str, title: str, reason: str) -> ImportedConversation:

@@ -109,3 +109,8 @@ class ExportedConversation(Struct, frozen=True, kw_only=True):
     parallel: bool = False
     fallback: datetime | None = None
     dated: bool = True
+
+    def find_updated(self) -> datetime | None:
+        """Return the time of the last change, or the best time that is known for it."""
+        times = [one.created for one in self.messages if one.created]
+        return self.updated or max(times, default=self.created) or self.fallback

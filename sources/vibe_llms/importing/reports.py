@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -36,7 +36,8 @@ class ImportedConversation(Struct, frozen=True, kw_only=True):
 
     `id` is the source's, `conversation` is ours, empty if it was refused. `forks` are the
     conversations of its other branches. `messages` is the number of messages that were added.
-    `reasons` says what is missing or was left out, or why it was refused.
+    `updated` is the time of the last change at the source, if that is known. `reasons` says what is
+    missing or was left out, or why it was refused.
     """
 
     source: str
@@ -46,6 +47,7 @@ class ImportedConversation(Struct, frozen=True, kw_only=True):
     conversation: str = ""
     forks: tuple[str, ...] = ()
     messages: int = 0
+    updated: datetime | None = None
     reasons: tuple[str, ...] = ()
 
 
@@ -69,6 +71,29 @@ class ImportReport(Struct, frozen=True, kw_only=True):
     def messages(self) -> int:
         """Number of messages that were added."""
         return sum(one.messages for one in self.conversations)
+
+
+class ImportReportDocument(Struct, frozen=True, kw_only=True):
+    """A report as JSON. If the import was `interrupted`, it tells what was done until then."""
+
+    counts: Mapping[str, int]
+    skipped: int
+    messages: int
+    dry_run: bool
+    interrupted: bool
+    conversations: tuple[ImportedConversation, ...]
+
+    @classmethod
+    def from_report(cls, report: ImportReport, *, interrupted: bool = False) -> Self:
+        """Create the document of a report."""
+        return cls(
+            counts=report.counts,
+            skipped=report.skipped,
+            messages=report.messages,
+            dry_run=report.dry_run,
+            interrupted=interrupted,
+            conversations=report.conversations,
+        )
 
 
 class ImportProgress(Struct, frozen=True):

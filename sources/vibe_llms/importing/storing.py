@@ -36,7 +36,7 @@ from vibe_llms.storage.transfer import (
 
 #: Forks of one conversation; a tree with more branches loses the later ones, and says so.
 MOST_FORKS = 100
-_LONGEST_TITLE = 500
+LONGEST_TITLE = 500
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _IMPORTED_FROM = "imported-from"
 
@@ -260,7 +260,7 @@ class ConversationStorer:
         if not branch.parent:
             first = next(iter(self._tree.messages.values())).created
             created = conversation.created or first or self._last_resort
-            name = one_line(conversation.title)[:_LONGEST_TITLE]
+            name = one_line(conversation.title)[:LONGEST_TITLE]
             return encode_details(Details(created=created, name=name, tags=tags), others)
         shared = self._draw_path(branch.at)
         origin = Origin(branch.parent, shared[-1].canister.identity if shared else "")
@@ -306,7 +306,7 @@ class ConversationStorer:
         return ImportedConversation(
             source=self._target.source,
             id=self._conversation.id,
-            title=one_line(self._conversation.title)[:_LONGEST_TITLE],
+            title=one_line(self._conversation.title)[:LONGEST_TITLE],
             status=status,
             conversation=identity,
             forks=forks,

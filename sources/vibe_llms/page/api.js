@@ -101,7 +101,7 @@ export function path(parts, ...ids) {
  * @param {Response} response
  * @returns {Promise<ApiError>}
  */
-async function readError(response) {
+export async function readError(response) {
   if (response.status === 401) loggedIn.value = false;
   try {
     const { error } = await response.json();

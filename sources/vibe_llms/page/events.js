@@ -1,15 +1,19 @@
 // The stream of changes of all the user's conversations and runs, shared by the tabs of a browser.
 
 import { follow } from "./streams.js";
+import { signal } from "./vendor/ui.js";
 
 /**
  * @typedef {object} Change
- * @property {"all" | "conversation" | "run"} change
+ * @property {"all" | "conversation" | "run" | "import"} change
  * @property {string} [id]
  * @property {boolean} [removed]
  * @property {string} [conversation]
  * @property {string} [status]
  */
+
+/** Number of changes of imports, which only their view needs. */
+export const importChanges = signal(0);
 
 /** @type {Set<(change: Change) => void>} */
 const listeners = new Set();
@@ -32,11 +36,11 @@ export function onChange(listener) {
 export function watchChanges() {
   stop.abort();
   stop = new AbortController();
-  const { signal } = stop;
+  const abort = stop.signal;
   // The first change of a stream is that all may have changed.
   const work = () =>
     follow("/api/changes", {
-      signal,
+      signal: abort,
       onEvent: (change) => {
         others.postMessage(change);
         tell(change);
@@ -44,7 +48,7 @@ export function watchChanges() {
     }).catch(() => undefined);
   // Browsers offer locks only to pages from this machine, or with TLS.
   if (navigator.locks) {
-    void navigator.locks.request("vibe-llms-changes", { signal }, work).catch(() => undefined);
+    void navigator.locks.request("vibe-llms-changes", { signal: abort }, work).catch(() => undefined);
   } else {
     void work();
   }
@@ -57,5 +61,6 @@ export function endChanges() {
 
 /** @param {Change} change */
 function tell(change) {
-  for (const listener of listeners) listener(change);
+  if (change.change === "import") importChanges.value += 1;
+  else for (const listener of listeners) listener(change);
 }

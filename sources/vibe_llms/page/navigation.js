@@ -19,6 +19,7 @@ const LINKS = [
   { view: "runs", icon: "play", label: "nav.runs" },
   { view: "memory", icon: "memory", label: "nav.memory" },
   { view: "documents", icon: "folder", label: "nav.documents" },
+  { view: "import", icon: "down", label: "nav.import" },
   { view: "models", icon: "bot", label: "nav.models" },
   { view: "settings", icon: "gear", label: "nav.settings" },
 ];

@@ -4,7 +4,8 @@ import { ENGLISH } from "./words/en.js";
 
 /** @typedef {typeof import("./words/en_branches.js").BRANCHES} BranchWords */
 /** @typedef {typeof import("./words/en_views.js").VIEWS} ViewWords */
-/** @typedef {BranchWords & ViewWords} LaterWords */
+/** @typedef {typeof import("./words/en_import.js").IMPORT} ImportWords */
+/** @typedef {BranchWords & ViewWords & ImportWords} LaterWords */
 /** @typedef {keyof typeof ENGLISH | keyof LaterWords} Word */
 
 const TABLE = /** @type {typeof ENGLISH & LaterWords} */ ({ ...ENGLISH });

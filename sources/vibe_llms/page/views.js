@@ -8,6 +8,7 @@ const VIEWS = {
   compare: () => import("./compare/view.js"),
   documents: () => import("./documents/view.js"),
   forks: () => import("./forks/view.js"),
+  import: () => import("./import/view.js"),
   memory: () => import("./memory/view.js"),
   models: () => import("./models/view.js"),
   runs: () => import("./runs/view.js"),

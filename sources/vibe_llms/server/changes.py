@@ -1,4 +1,4 @@
-"""`ChangeFeed`: the changes of a user's conversations and runs, also by other processes."""
+"""`ChangeFeed`: changes of a user's conversations, runs and imports, also by other processes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 from vibe_llms.base.exceptions import RunNotFound
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.runs.interfaces import UNFINISHED, RunRecord, RunStatus
+from vibe_llms.server.imports import ImportState, UserImports
 from vibe_llms.session.core import Session
 from vibe_llms.storage.interfaces import ConversationVersions
 
@@ -51,7 +52,14 @@ class RunUpdated(_Change, frozen=True, tag="run"):
     status: RunStatus
 
 
-AnyChange: TypeAlias = ListsChanged | ConversationUpdated | RunUpdated
+class ImportUpdated(_Change, frozen=True, tag="import"):
+    """An import has another state, or has made progress."""
+
+    id: str
+    state: ImportState
+
+
+AnyChange: TypeAlias = ListsChanged | ConversationUpdated | RunUpdated | ImportUpdated
 
 
 class _RunState(Struct, frozen=True):
@@ -71,8 +79,9 @@ class ChangeFeed:
     the next follower comes.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, imports: UserImports) -> None:
         self._session = session
+        self._imports = imports
         # A cursor of another process, or of an earlier feed, is unknown here.
         self._name = produce_identity()[-12:]
         self._kept: deque[AnyChange] = deque(maxlen=_MOST_KEPT)
@@ -81,6 +90,8 @@ class ChangeFeed:
         self._looking = asyncio.Lock()
         self._versions: ConversationVersions | None = None
         self._runs: Mapping[str, _RunState] = {}
+        #: State and progress of each import.
+        self._imported: Mapping[str, tuple[ImportState, int, int]] = {}
 
     async def follow(
         self, cursor: str, is_ending: Callable[[], bool]
@@ -119,6 +130,10 @@ class ChangeFeed:
                 return
             versions = await self._session.archive.survey_versions(self._versions)
             runs = await self._survey_runs()
+            imported: dict[str, tuple[ImportState, int, int]] = {
+                one.id: (one.state, one.received, one.conversations)
+                for one in await self._imports.survey()
+            }
             changes: list[AnyChange] = []
             if self._versions is not None:
                 changes += _compare_versions(self._versions, versions)
@@ -128,7 +143,12 @@ class ChangeFeed:
                     if state != self._runs.get(run)
                 ]
                 changes += [one async for one in self._find_ended(runs)]
-            self._versions, self._runs = versions, runs
+                changes += [
+                    ImportUpdated(one, state[0])
+                    for one, state in imported.items()
+                    if state != self._imported.get(one)
+                ]
+            self._versions, self._runs, self._imported = versions, runs, imported
             self._kept += changes
             self._last += len(changes)
             self._looked = time.monotonic()

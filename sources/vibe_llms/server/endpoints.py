@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from vibe_llms.conversations.attachments import UNKNOWN_TYPE
+from vibe_llms.importing.reports import ImportReportDocument
 from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
@@ -64,6 +65,18 @@ from vibe_llms.server.api_files import (
     remove_file,
     show_file,
     upload_file,
+)
+from vibe_llms.server.api_imports import (
+    ImportList,
+    ImportQuery,
+    ImportReportQuery,
+    cancel_import,
+    list_imports,
+    remove_import,
+    show_import,
+    show_import_report,
+    start_import,
+    upload_import,
 )
 from vibe_llms.server.api_memory import (
     EntriesQuery,
@@ -144,6 +157,7 @@ from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.health import ServerState, show_health, show_metrics, show_readiness
+from vibe_llms.server.imports import ImportDescription
 from vibe_llms.server.mcp import McpQuery, serve_mcp
 from vibe_llms.server.messages import TokensCounted, count_message_tokens, create_message
 from vibe_llms.server.messages_requests import CountRequest, MessageRequest
@@ -296,6 +310,31 @@ ENDPOINTS: Mapping[str, Mapping[str, ApiOperation]] = {
     "/api/files/{file}": {
         "GET": UserEndpoint(handler=show_file, reply=UploadedFile),
         "DELETE": UserEndpoint(handler=remove_file, reply=UploadedFile),
+    },
+    "/api/imports": {
+        "GET": UserEndpoint(handler=list_imports, reply=ImportList),
+        "POST": UserEndpoint(
+            handler=upload_import,
+            query=ImportQuery,
+            body=bytes,
+            reply=ImportDescription,
+            status=201,
+        ),
+    },
+    "/api/imports/{import}": {
+        "GET": UserEndpoint(handler=show_import, reply=ImportDescription),
+        "DELETE": UserEndpoint(handler=remove_import, reply=ImportDescription),
+    },
+    "/api/imports/{import}/cancel": {
+        "POST": UserEndpoint(handler=cancel_import, reply=ImportDescription)
+    },
+    "/api/imports/{import}/report": {
+        "GET": UserEndpoint(
+            handler=show_import_report, query=ImportReportQuery, reply=ImportReportDocument
+        )
+    },
+    "/api/imports/{import}/start": {
+        "POST": UserEndpoint(handler=start_import, reply=ImportDescription, status=202)
     },
     "/api/memory": {
         "GET": UserEndpoint(handler=list_entries, query=EntryListQuery, reply=EntryList),

@@ -166,7 +166,7 @@ class HttpExchange:
         return await offload(self._size > LOOP_BYTES, work)
 
     async def _discard(self) -> None:
-        """Receive a short body that is refused: a client that still sends may not read why."""
+        """Receive a body that is refused for a while: a client that sends may not read why."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DISCARD_SECONDS):
                 while self.unread:
@@ -175,17 +175,49 @@ class HttpExchange:
                         raise Disconnected
                     self.unread = message.get("more_body", False)
 
+    async def check_length(self, most: int, key: str) -> None:
+        """Raise `Rejected` if the body is declared to be too long; `key` is the setting."""
+        self.unread = True
+        declared = self.headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > most:
+            if int(declared) <= _DISCARDED_BYTES and b"expect" not in self.headers:
+                await self._discard()
+            raise _too_large(most, key)
+
+    async def receive_parts(
+        self, most: int, key: str, settings: ServerSettings
+    ) -> AsyncIterator[bytes]:
+        """Receive the body in parts, which are not kept.
+
+        Raises `Rejected` if it is too long, or if nothing arrives for some time.
+        """
+        await self.check_length(most, key)
+        size = 0
+        while self.unread:
+            try:
+                async with asyncio.timeout(settings.receive_seconds):
+                    message = await self._receive()
+            except TimeoutError as error:
+                raise Rejected(
+                    f"nothing arrived for {settings.receive_seconds:g} s", status=408
+                ) from error
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            self.unread = message.get("more_body", False)
+            if size > most:
+                await self._discard()
+                raise _too_large(most, key)
+            yield part
+
     async def receive(self, settings: ServerSettings) -> bytes:
         """Receive the body; `Rejected` if it is too long or too slow.
 
         It counts against the room for bodies until `close`.
         """
-        self.unread = True
-        declared = self.headers.get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > settings.body_bytes:
-            if int(declared) <= _DISCARDED_BYTES and b"expect" not in self.headers:
-                await self._discard()
-            raise _too_large(settings)
+        most, key = settings.body_bytes, "body-bytes"
+        await self.check_length(most, key)
         parts: list[bytes] = []
         try:
             # Most bodies arrive with their headers, and need no timer.
@@ -196,8 +228,8 @@ class HttpExchange:
                     if message["type"] == "http.disconnect":
                         raise Disconnected
                     part: bytes = message.get("body", b"")
-                    if self._size + len(part) > settings.body_bytes:
-                        raise _too_large(settings)
+                    if self._size + len(part) > most:
+                        raise _too_large(most, key)
                     self._room.reserve(self.user, len(part))
                     self._size += len(part)
                     parts.append(part)
@@ -362,9 +394,7 @@ class UntilDone(AbstractAsyncContextManager[None]):
             self._task.cancel()
 
 
-def _too_large(settings: ServerSettings) -> Rejected:
+def _too_large(most: int, key: str) -> Rejected:
     return Rejected(
-        f"the body is larger than {settings.body_bytes:,} bytes (body-bytes)",
-        status=413,
-        code="request_too_large",
+        f"the body is larger than {most:,} bytes ({key})", status=413, code="request_too_large"
     )

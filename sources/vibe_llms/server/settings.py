@@ -38,6 +38,7 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     idle_seconds: Seconds = 600.0
     header_bytes: Positive = 64 * 1024
     body_bytes: Positive = 64 * 1024 * 1024
+    import_bytes: Positive = 4 * 1024 * 1024 * 1024
     request_messages: Positive = 10_000
     request_parts: Positive = 10_000
     # About the two million tokens of the longest contexts; files do not count.

@@ -14,6 +14,7 @@ from contextlib import (
     suppress,
 )
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +25,7 @@ from vibe_llms.base.credentials import get_logger, read_keys
 from vibe_llms.base.exceptions import CollectionNotFound, ModelNotFound, StorageError, VibeLlmsError
 from vibe_llms.base.keys import KeyVault
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.importing.reports import ImportOptions, ImportReport, ProgressHandler
 from vibe_llms.invocation.questions import decline
 from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.messages.tracing import Tracer
@@ -41,14 +43,16 @@ from vibe_llms.runs.worker import RunWorker
 from vibe_llms.server.changes import ChangeFeed
 from vibe_llms.server.continuations import ContinuationStore
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.import_records import ImportRecordStore, find_imports, sweep
+from vibe_llms.server.imports import PARALLEL, UserImports
 from vibe_llms.server.indexing import CollectionIndexer
 from vibe_llms.server.settings import ServerSettings
-from vibe_llms.server.stores import produce_continuations
+from vibe_llms.server.stores import produce_continuations, produce_import_records
 from vibe_llms.server.watching import StorageWatch
 from vibe_llms.session.core import Session
 from vibe_llms.session.parts import LIMIT_WINDOWS, SessionParts
 from vibe_llms.storage.backends import Backend, open_backend
-from vibe_llms.storage.users import find_user_places
+from vibe_llms.storage.users import find_user_places, survey_homes
 
 if TYPE_CHECKING:
     from vibe_llms.documents.store import DocumentStore
@@ -101,6 +105,8 @@ class UserSpace:
         limiters: Limiters,
         breakers: Breakers,
         access_library: Callable[[], DocumentStore],
+        import_records: ImportRecordStore,
+        import_slots: asyncio.Semaphore,
     ) -> None:
         configuration = backend.configuration
         places = find_user_places(configuration.places, user)
@@ -145,7 +151,14 @@ class UserSpace:
         )
         self.session = Session(parts)
         self.continuations = continuations.open(user, places)
-        self.changes = ChangeFeed(self.session)
+        self.imports = UserImports(
+            import_records.open(user, places),
+            find_imports(places),
+            self._import,
+            import_slots,
+            hidden=(places.data, configuration.places.data),
+        )
+        self.changes = ChangeFeed(self.session, self.imports)
         self.entered = 0
         self._turns = _Slots(settings.user_turns, "turns", "too_many_turns")
         self._streams = _Slots(settings.user_streams, "event streams", "too_many_streams")
@@ -188,6 +201,11 @@ class UserSpace:
             async with self._paying():
                 await documents.refresh(collection, failed=failed)
                 await documents.store.finish()
+
+    async def _import(
+        self, path: Path, options: ImportOptions, progress: ProgressHandler
+    ) -> ImportReport:
+        return await self.session.import_conversations(path, options=options, progress=progress)
 
     def following(self) -> AbstractContextManager[None]:
         """Count a client that follows events; `Rejected` if the user has too many."""
@@ -297,6 +315,7 @@ class UserSpace:
         if self._collecting is not None:
             await self._collecting
         await self.indexer.close()
+        await self.imports.close()
         try:
             await self.session.close()
         finally:
@@ -344,6 +363,8 @@ class UserSpaces:
         self._breakers = Breakers()
         self._budgets = produce_budget_store(backend)
         self._continuations = produce_continuations(backend)
+        self._import_records = produce_import_records(backend)
+        self._import_slots = asyncio.Semaphore(PARALLEL)
         self._runs = produce_store(backend)
         parallel = settings.parallel_runs
         limits = msgspec.structs.replace(configuration.runs, parallel=parallel)
@@ -377,6 +398,8 @@ class UserSpaces:
                 self.limiters,
                 self._breakers,
                 self._access_library,
+                self._import_records,
+                self._import_slots,
             )
         space = self._spaces[user]
         space.entered += 1
@@ -401,6 +424,8 @@ class UserSpaces:
 
         `end` is called if this version cannot continue; see `StorageWatch`.
         """
+        for places in survey_homes(self.backend.configuration):
+            sweep(find_imports(places))
         self.watch.start(end)
         self.worker.resume()
 
@@ -449,7 +474,8 @@ class UserSpaces:
 
     def _leave(self, user: str) -> None:
         del self._timers[user]
-        if user in self.worker.users or self._spaces[user].indexer.busy:
+        space = self._spaces[user]
+        if user in self.worker.users or space.indexer.busy or space.imports.busy:
             self._close_later(user)
             return
         task = asyncio.ensure_future(self._spaces.pop(user).close())

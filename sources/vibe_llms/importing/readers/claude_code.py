@@ -31,8 +31,8 @@ class ClaudeCodeImporter(LineImporter):
     """Reader of Claude Code's sessions."""
 
     def recognize(self, sample: Sample) -> bool:
-        """Recognize lines with a session and a parent."""
-        return any({"sessionId", "parentUuid", "type"} <= one.keys() for one in sample.lines)
+        """Recognize lines with a session and an identity."""
+        return any({"sessionId", "uuid", "type"} <= one.keys() for one in sample.lines)
 
     def survey(self, file: ExportFile, export: Export) -> Iterator[ExportedRecord]:
         """Yield the conversation of a session, and those of its sub-agents."""

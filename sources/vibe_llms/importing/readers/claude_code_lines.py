@@ -82,6 +82,7 @@ class SessionConversion:
     def __init__(self, lines: Sequence[Mapping[str, Any]], native: NativeParts) -> None:
         self._native = native
         self.hidden = 0
+        self._previous = ""
         self._nodes: dict[str, _Node] = {}
         #: The message that each line became a part of.
         self._places: dict[str, str] = {}
@@ -98,6 +99,10 @@ class SessionConversion:
         if not identity or identity in self._places:
             return
         before = read_string(line, "parentUuid", "logicalParentUuid")
+        if not before and "parentUuid" not in line:
+            # Programs that shorten sessions leave it out.
+            before = self._previous
+        self._previous = identity
         parent = self._places.get(before, before)
         match line.get("type"):
             case "assistant":

@@ -2,6 +2,7 @@
 
 import { KEYS } from "../keyboard.js";
 import { enterSends, textSize, theme } from "../preferences.js";
+import { address } from "../router.js";
 import { say } from "../say.js";
 import { html, useEffect } from "../vendor/ui.js";
 import "../words/en_views.js";
@@ -37,5 +38,7 @@ export function View() {
     <ul class="rows">
       ${KEYS.map(([keys, word]) => html`<li key=${keys}><kbd>${keys}</kbd> ${say(word)}</li>`)}
     </ul>
+    <h2>${say("settings.import")}</h2>
+    <p><a class="button" href=${address("import")}>${say("nav.import")}</a></p>
     <${Sessions} />`;
 }

@@ -24,6 +24,7 @@ export const ENGLISH = {
   "nav.runs": "Runs",
   "nav.memory": "Memory",
   "nav.documents": "Documents",
+  "nav.import": "Import history",
   "nav.models": "Agents and models",
   "nav.settings": "Settings",
   "nav.logout": "Log out",

@@ -25,6 +25,7 @@ export const VIEWS = {
   "settings.size": "Text size",
   "settings.enter": "Enter sends the message",
   "settings.enterHint": "Otherwise Ctrl-Enter or Command-Enter sends it.",
+  "settings.import": "Conversations of other programs",
   "settings.sessions": "Sessions",
   "settings.sessionThis": "This one",
   "settings.sessionEnd": "End the session",

@@ -17,7 +17,8 @@ RIGHTS = {
     "table": {
         **dict.fromkeys(
             (
-                *("budgets", "contents", "continuations", "conversations", "files", "logins"),
+                *("budgets", "contents", "continuations", "conversations", "files", "imports"),
+                "logins",
                 *("memory_entries", "memory_scopes", "memory_snapshots", "memory_tickets"),
                 *("memory_vectors", "memory_workers", "pieces", "rates", "reservations"),
                 *("run_approvals", "run_calls", "run_events", "run_questions", "run_recipes"),
