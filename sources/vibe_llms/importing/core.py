@@ -32,7 +32,7 @@ from vibe_llms.importing.reports import (
     ProgressHandler,
     ignore_progress,
 )
-from vibe_llms.importing.samples import is_candidate, read_sample
+from vibe_llms.importing.samples import describe_damage, is_candidate, read_sample
 from vibe_llms.importing.storing import LONGEST_TITLE, ConversationStorer, ImportTarget
 from vibe_llms.importing.writing import ImportWriter
 from vibe_llms.messages.hidden import one_line
@@ -130,7 +130,11 @@ class _Import:
             if found is not None:
                 self._files.append(found)
             elif file.path in given:
-                self._outcomes.append(_refuse("", file.name, _describe_unknown(importers)))
+                damage = await asyncio.to_thread(describe_damage, file)
+                reason = _describe_unknown(importers)
+                if damage:
+                    reason = f"{reason}; its first value cannot be read as JSON: {damage}"
+                self._outcomes.append(_refuse("", file.name, reason))
         if not self._files:
             names = ", ".join(str(path) for path in given)
             reasons = {reason for one in self._outcomes for reason in one.reasons}

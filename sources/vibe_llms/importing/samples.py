@@ -38,6 +38,16 @@ def read_sample(file: ExportFile) -> Sample:
     return Sample(file.name, head, value, lines)
 
 
+def describe_damage(file: ExportFile) -> str:
+    """Return why the first value in a file of JSON cannot be read; empty for other files."""
+    with file.opened() as opened:
+        if not opened.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"[", b"{")):
+            return ""
+    with file.opened() as opened:
+        first = next(iter(JsonValues(opened)), None)
+    return first.reason if isinstance(first, Damaged) else ""
+
+
 def _read_lines(file: ExportFile) -> Sequence[Mapping[str, Any]]:
     """Return the first lines of JSON; none if the first line is not a whole object."""
     with file.opened() as opened:
