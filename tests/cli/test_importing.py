@@ -64,10 +64,10 @@ def test_a_wrong_file_is_an_error_that_names_the_programs(tmp_path: Path) -> Non
     assert "not an export of a known program (claude-ai" in done.error
 
 
-def test_an_export_that_was_not_downloaded_whole_is_told_apart(export: str) -> None:
-    path = Path(export)
+def test_an_export_that_was_not_downloaded_whole_is_told_apart(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "conversations.json", [talk()])
     path.write_bytes(path.read_bytes()[:60])
-    done = invoke("import", export)
+    done = invoke("import", str(path))
     assert done.status == 2
     assert "as JSON: the file ends in the middle of it" in done.error
 

@@ -203,7 +203,7 @@ def test_all_that_waits_is_decided_in_one_list_by_keyboard(bank: Site, page: Pag
     expect(first.get_by_role("button", name="Allow once")).to_be_enabled()
     first.get_by_role("button", name="Allow once").press(" ")
     expect(first).to_have_count(0)
-    assert page.evaluate("document.activeElement.tagName") == "H1"
+    page.wait_for_function("document.activeElement.tagName === 'H1'")
     second = card(page).filter(has_text='"sum": 2')
     expect(second.get_by_role("button", name="Refuse")).to_be_enabled()
     second.get_by_role("button", name="Refuse").press("Enter")
