@@ -47,8 +47,8 @@ def test_a_file_is_previewed_imported_and_summed_up(page: Page, site: Site, tmp_
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Choose a file").press("Enter")
     chooser.value.set_files(tmp_path / "export.zip")
-    card = page.get_by_role("region", name="What export.zip has")
-    expect(page.locator(".outside[role=status]")).to_have_text("What export.zip has")
+    card = page.get_by_role("region", name="Contents of export.zip")
+    expect(page.locator(".outside[role=status]")).to_have_text("Contents of export.zip")
     expect(card).to_contain_text("4 conversations of chatgpt")
     expect(card).to_contain_text("Last changed on Aug 24, 2025")
     expect(card).to_contain_text("2 are new")
@@ -67,7 +67,7 @@ def test_a_file_is_previewed_imported_and_summed_up(page: Page, site: Site, tmp_
     page.goto(f"{site.url}/#/settings")
     page.get_by_role("main").get_by_role("link", name="Import history").click()
     choose(page, export(talk(1), talk(2)), "again.zip")
-    again = page.get_by_role("region", name="What again.zip has")
+    again = page.get_by_role("region", name="Contents of again.zip")
     expect(again).to_contain_text("2 are here already")
     expect(again.get_by_role("button", name="Import", exact=True)).to_have_count(0)
     again.get_by_role("button", name="Discard").click()
@@ -96,7 +96,7 @@ def test_files_that_cannot_be_imported_are_refused_in_place(page: Page, site: Si
     assert page.evaluate(_DROP, [["folder"], True])
     expect(alert.first).to_contain_text("This is a folder.")
     choose(page, export(talk(1)), "good.zip")
-    expect(page.get_by_role("region", name="What good.zip has")).to_contain_text(
+    expect(page.get_by_role("region", name="Contents of good.zip")).to_contain_text(
         "1 conversation of"
     )
     expect(alert).to_have_count(0)
@@ -126,7 +126,7 @@ def test_an_upload_shows_its_progress_and_is_cancelled(page: Page, site: Site) -
         time.sleep(0.05)
     network.send("Network.emulateNetworkConditions", {**slow, "uploadThroughput": -1})
     choose(page, export(talk(1)))
-    expect(page.get_by_role("region", name="What export.zip has")).to_be_visible()
+    expect(page.get_by_role("region", name="Contents of export.zip")).to_be_visible()
 
 
 def test_an_upload_that_failed_is_tried_again(page: Page, site: Site) -> None:
@@ -137,7 +137,7 @@ def test_an_upload_that_failed_is_tried_again(page: Page, site: Site) -> None:
     expect(alert).to_contain_text("The server does not answer.")
     site.start()
     alert.get_by_role("button", name="Try again").click()
-    expect(page.get_by_role("region", name="What export.zip has")).to_be_visible()
+    expect(page.get_by_role("region", name="Contents of export.zip")).to_be_visible()
 
 
 def test_an_import_goes_on_without_the_page_and_is_interrupted_by_a_kill(
@@ -150,7 +150,7 @@ def test_an_import_goes_on_without_the_page_and_is_interrupted_by_a_kill(
     progress = page.get_by_role("region", name="Progress")
     expect(progress).to_contain_text("Reading many.json")
     page.reload()
-    card = page.get_by_role("region", name="What many.json has")
+    card = page.get_by_role("region", name="Contents of many.json")
     expect(card).to_contain_text("1,500 are new", timeout=60_000)
     card.get_by_role("button", name="Import", exact=True).click()
     expect(progress).to_contain_text(re.compile(r"Importing many.json: [1-9]\d* of 1,500"))
@@ -169,7 +169,7 @@ def test_an_import_goes_on_without_the_page_and_is_interrupted_by_a_kill(
     expect(ended).to_contain_text("Import the file again to continue.")
     expect(ended).to_contain_text(re.compile(r"\d+ were imported"))
     choose(page, json.dumps(talks).encode(), "many.json")
-    again = page.get_by_role("region", name="What many.json has")
+    again = page.get_by_role("region", name="Contents of many.json")
     expect(again).to_contain_text("are here already", timeout=60_000)
     again.get_by_role("button", name="Import", exact=True).click()
     progress.get_by_role("button", name="Cancel the import").click()

@@ -22,7 +22,7 @@ export const IMPORT = {
   "import.runningOf": "Importing {name}: {count} of {all} conversations",
   "import.progress": "Progress",
   "import.cancel": "Cancel the import",
-  "import.preview": "What {name} has",
+  "import.preview": "Contents of {name}",
   "import.from": "{count} conversation of {source}|{count} conversations of {source}",
   "import.unknown": "an unknown program",
   "import.date": "Last changed on {first}",
