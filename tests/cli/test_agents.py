@@ -350,7 +350,8 @@ def test_the_system_prompt_is_written_in_the_editor(
     edit_with(monkeypatch, 'echo "More." >> "$0"')
     agents("add", "poet", "--edit", "-s", "Sing.", "-m", "scripted/demo")
     assert agents("show", "poet", "--json").json["supervisor"] == "Sing.\nMore."
-    assert agents("edit", "poet").errors == "changed supervisor of poet\n"
+    changed = agents("edit", "poet", "--json")
+    assert (changed.errors, changed.json["name"]) == ("changed supervisor of poet\n", "poet")
     assert agents("show", "poet", "--json").json["supervisor"] == "Sing.\nMore.\nMore."
     assert agents("edit", "translator").status == 0
     assert agents("show", "translator", "--json").json["prompt"].endswith("$input\nMore.")
@@ -387,7 +388,9 @@ def test_agents_are_removed_and_comments_stay(file: Path) -> None:
     for command in ("rm", "edit"):
         assert agents(command, "nobody").status == 66
     assert file.read_text() == ROWS
-    assert agents("rm", "lead", "coder", "lead").errors == "removed lead\nremoved coder\n"
+    removed = agents("rm", "lead", "coder", "lead", "--json")
+    assert removed.errors == "removed lead\nremoved coder\n"
+    assert removed.json == [{"name": "lead"}, {"name": "coder"}]
     assert [one["name"] for one in agents("list", "--json").json] == ["general", "translator"]
     assert file.read_text().startswith("# Mine.\n")
 

@@ -216,7 +216,8 @@ def add_agent(name: str, edit: bool, force: bool, as_json: bool, **values: Any) 
 
 @agents.command("edit")
 @click.argument("name", shell_complete=complete_agents)
-def edit_agent(name: str) -> None:
+@json_option
+def edit_agent(name: str, as_json: bool) -> None:
     """Edit the system prompt of an agent, or else its prompt, in $VISUAL or $EDITOR."""
     configuration = load_configuration()
     row = _access_own(configuration, name)
@@ -225,21 +226,25 @@ def edit_agent(name: str) -> None:
     editor = find_editor("edit the file: vibe-llms config path")
     if key == "supervisor-file":
         run_editor(editor, configuration.places.configuration / Path(row[key]).expanduser())
-        return
-    before = row.get(key, "").strip()
-    text = edit_text(editor, before)
-    if text == before:
-        note("unchanged")
-        return
-    _check(name, {**row, key: text})
-    path = (AGENTS, name, key)
-    set_values(configuration.places.configuration_file, {path: text}, lambda tree: tree)
-    note(f"changed {key} of {name}")
+    else:
+        before = row.get(key, "").strip()
+        text = edit_text(editor, before)
+        if text == before:
+            note("unchanged")
+        else:
+            row = {**row, key: text}
+            _check(name, row)
+            path = (AGENTS, name, key)
+            set_values(configuration.places.configuration_file, {path: text}, lambda tree: tree)
+            note(f"changed {key} of {name}")
+    if as_json:
+        write_json(json.dumps(_summarize(_check(name, row)), ensure_ascii=False))
 
 
 @agents.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_agents)
-def remove_agents(names: tuple[str, ...]) -> None:
+@json_option
+def remove_agents(names: tuple[str, ...], as_json: bool) -> None:
     """Remove agents from the configuration file."""
     configuration = load_configuration()
     for name in names:
@@ -253,6 +258,8 @@ def remove_agents(names: tuple[str, ...]) -> None:
     for name in dict.fromkeys(names):
         remove_row(configuration.places.configuration_file, AGENTS, name)
         note(f"removed {name}")
+    if as_json:
+        write_json(json.dumps([{"name": name} for name in dict.fromkeys(names)]))
 
 
 agents.add_command(import_templates)
