@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import anthropic, llamacpp, ollama, openai, strict
+from tests.fakes import (
+    anthropic,
+    bedrock,
+    bedrock_clients,
+    bedrock_replies,
+    llamacpp,
+    ollama,
+    openai,
+    strict,
+)
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
 from vibe_llms import open_session
@@ -201,6 +210,19 @@ def speakers() -> list[Speaker]:
             ollama_replies.text_reply,
             lambda text: cut_of(ollama, ollama.encode_line, ollama_replies.text_reply(text)),
         ),
+        Speaker(
+            "bedrock",
+            bedrock_clients.MODEL,
+            bedrock.FakeBedrock,
+            lambda: bedrock_replies.tools_reply(*CALLS),
+            lambda: bedrock_replies.reply(
+                bedrock_replies.tool_block(0, "tell", CALLS[0][1]), reason="tool_use"
+            ),
+            bedrock_replies.text_reply,
+            lambda text: cut_of(
+                bedrock, bedrock.encode_event, bedrock_replies.text_reply(text)[:-1]
+            ),
+        ),
     ]
 
 
@@ -278,7 +300,7 @@ async def test_a_conversation_goes_on_with_any_other_provider(
         events = await check_switch(session, served[first], served[second])
     assert any(isinstance(event, MessageProgressEvent) for event in events)
     reported = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
-    if first != second and first in ("anthropic", "openai"):
+    if first != second and first in ("anthropic", "openai", "bedrock"):
         # Reasoning goes back to none but its issuer, and that is said.
         assert any("reasoning" in text for text in reported), reported
 
