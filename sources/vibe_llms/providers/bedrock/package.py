@@ -130,12 +130,14 @@ class AwsLogin:
 class _LoadingFilter(logging.Filter):
     """Filter that drops the records of a thread that loads credentials.
 
-    The package logs answers of its servers, with new keys that nobody could have remembered.
+    The package logs answers of its servers, with new keys that nobody could have remembered, and
+    failures that are raised as well.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return False while this thread loads credentials, except for warnings."""
-        return record.levelno >= logging.WARNING or not getattr(_LOADING, "active", False)
+        """Return False while this thread loads credentials."""
+        del record
+        return not getattr(_LOADING, "active", False)
 
 
 def _mute_loggers() -> None:

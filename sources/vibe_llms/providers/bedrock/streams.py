@@ -98,8 +98,7 @@ class BedrockAssimilator(StreamAssimilator):
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """Yield the deltas of more bytes of the stream; chunks may end anywhere."""
-        yield from self.read(self._splitter.feed(chunk))
-        self._check_damage()
+        return self.read(self._splitter.feed(chunk))
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
         """Yield the deltas of the next events of the stream."""
@@ -123,6 +122,7 @@ class BedrockAssimilator(StreamAssimilator):
             yield from self._advance(event, data)
             if self.closed:
                 return
+        self._check_damage()
 
     def conclude(self) -> Iterator[Delta]:
         """Yield the end of the reply, or raise `ReplyCut` if no stop reason was seen."""
