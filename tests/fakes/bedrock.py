@@ -24,7 +24,6 @@ import botocore.session
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from botocore.model import Shape
 from botocore.validate import ParamValidator
 
 from tests.fakes import strict
@@ -199,17 +198,17 @@ def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> HttpAnswer:
 
 
 @cache
-def shape(operation: str) -> Shape:
-    """The official shape of the input of an operation."""
-    model = botocore.session.Session().get_service_model("bedrock-runtime")
-    return model.operation_model(operation).input_shape
+def describe(operation: str, service: str = "bedrock-runtime") -> Any:
+    """The official model of an operation: its shapes and its errors."""
+    model: Any = botocore.session.Session().get_service_model(service)
+    return model.operation_model(operation)
 
 
 def check_request(request: ReceivedRequest, model: str, issued: Issued, *, streamed: bool) -> None:
     """Raise `Refused` for what the real service would not accept."""
     # What a model wrote as arguments is its own affair.
     body = decode(request.body, free="input")
-    official = shape("ConverseStream" if streamed else "Converse")
+    official = describe("ConverseStream" if streamed else "Converse").input_shape
     params = _decode_blobs({**body, "modelId": model}, official, "")
     report = ParamValidator().validate(params, official)
     if report.has_errors():

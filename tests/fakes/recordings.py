@@ -17,6 +17,7 @@ import msgspec
 
 from tests.fakes import bedrock_replies
 from tests.fakes.anthropic import accumulate
+from tests.fakes.bedrock import describe
 from tests.fakes.server import End
 from vibe_llms.base.exceptions import ReplyCut
 from vibe_llms.messages.canisters import (
@@ -423,7 +424,6 @@ class BedrockRecordings(Recordings):
         return len(raw) - last, len(raw)
 
     def read_officially(self, name: str) -> list[Any]:
-        import botocore.session
         from botocore.eventstream import EventStream
         from botocore.parsers import ResponseParserFactory
 
@@ -431,8 +431,7 @@ class BedrockRecordings(Recordings):
             def stream(_self) -> list[bytes]:  # noqa: N805
                 return [self.load(name)]
 
-        model = botocore.session.Session().get_service_model("bedrock-runtime")
-        official = model.operation_model("ConverseStream").output_shape.members["stream"]
+        official = describe("ConverseStream").output_shape.members["stream"]
         parser = ResponseParserFactory().create_parser("rest-json")._event_stream_parser
         blocks: dict[int, list[Any]] = {}
         ending: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 import botocore.session
@@ -85,10 +86,13 @@ def test_the_path_of_a_model_is_that_of_the_official_package() -> None:
     client = session.create_client(
         "bedrock-runtime", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
     )
-    sent: list[str] = []
-    client.meta.events.register(
-        "before-send", lambda request, **_: sent.append(request.url) or 1 / 0
-    )
+    sent: list[Any] = []
+
+    def stop(request: AWSRequest, **_: object) -> None:
+        sent.append(request.url)
+        raise ZeroDivisionError
+
+    client.meta.events.register("before-send", stop)
     for name in NAMES[:-1]:
         with pytest.raises(ZeroDivisionError):
             client.converse(modelId=name, messages=[{"role": "user", "content": [{"text": "Hi"}]}])

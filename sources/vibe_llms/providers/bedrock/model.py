@@ -156,9 +156,9 @@ class BedrockModel(HttpModel[BedrockSettings]):
             self.check_canister,
         )
         if history.forbids_thinking and _enables_thinking(members):
-            fields = {**members["additionalModelRequestFields"]}
+            fields = {**members.pop("additionalModelRequestFields")}
             del fields["thinking"]
-            members["additionalModelRequestFields"] = fields
+            members |= {"additionalModelRequestFields": fields} if fields else {}
             text = (
                 "reasoning-tokens is not sent until calls that began without reasoning are complete"
             )

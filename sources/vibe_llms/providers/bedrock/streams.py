@@ -102,6 +102,8 @@ class BedrockAssimilator(StreamAssimilator):
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
         """Yield the deltas of the next events of the stream."""
+        if self.closed:
+            return
         for data in events:
             try:
                 event = EVENT.decode(data)
@@ -376,6 +378,8 @@ class BedrockAssimilator(StreamAssimilator):
         if says_something(head.tool_result):
             block = ReplyBlock(index, "result")
             block.head = self.keep(head.tool_result)
+            if bytes(block.head)[:1] != b"{":
+                raise self.malformed(f"{quote(bytes(block.head))} is not a result")
             return block
         if says_something(head.image):
             block = ReplyBlock(index, "image")
