@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.bedrock import encode_event, encode_message
+from tests.fakes.bedrock_clients import produce_model
 from tests.fakes.bedrock_replies import (
     accumulate,
     delta,
@@ -30,6 +31,8 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import ImageContent, ReasoningContent
 from vibe_llms.providers.bedrock.events import TokenUsage
 from vibe_llms.providers.bedrock.readings import describe_findings, read_usage
+from vibe_llms.providers.interfaces import refuse_loading
+from vibe_llms.providers.requests import Request
 from vibe_llms.testing import check_events
 
 
@@ -182,6 +185,17 @@ def test_usage_is_read_in_classes_that_do_not_overlap(
     from msgspec import convert
 
     assert read_usage(convert(usage, TokenUsage)) == expected
+
+
+async def test_streams_of_openais_models_count_cached_tokens_twice() -> None:
+    usage = TokenUsage(35, 2, 67, 20, 10)
+    assert read_usage(usage) == Usage(35, 20, 10, 2)
+    assert read_usage(usage, inclusive=True) == Usage(5, 20, 10, 2)
+    # A whole reply says the remainder alone.
+    assert read_usage(TokenUsage(5, 2, 37, 20, 10), inclusive=True) == Usage(5, 20, 10, 2)
+    for name, inclusive in (("us.openai.gpt-5.6-terra", True), ("amazon.nova-lite-v1:0", False)):
+        model = await produce_model(name=name)
+        assert model.produce_assimilator({}, Request((), {}, refuse_loading)).inclusive == inclusive
 
 
 @pytest.mark.parametrize(

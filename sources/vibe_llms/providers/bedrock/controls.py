@@ -44,8 +44,9 @@ class BedrockAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     marked as failed. With `s3`, images and files can be read from S3. `effort` is where the effort
     goes: `output` is a member of Converse, `reasoning-effort` and `nova` are members of the model's
     own. `thinking` lists the accepted types of Anthropic's thinking. `top-k` is the name of that
-    control. `images` and `files` are the most that a request may have, `image-bytes` and
-    `file-bytes` the most that each may have.
+    control. With `counts-cached`, the input tokens of a stream include those of the cache. `images`
+    and `files` are the most that a request may have, `image-bytes` and `file-bytes` the most that
+    each may have.
     """
 
     cache_points: tuple[Literal["tools", "system", "messages"], ...] = ()
@@ -57,6 +58,7 @@ class BedrockAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     thinking: tuple[Literal["adaptive", "enabled", "disabled"], ...] = ()
     thinking_default: Literal["adaptive"] | None = None
     top_k: Literal["top_k", "inferenceConfig.topK"] = "top_k"
+    counts_cached: bool = False
     images: int = 20
     files: int = 5
     image_bytes: int = 3_932_160

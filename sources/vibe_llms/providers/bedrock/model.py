@@ -180,6 +180,13 @@ class BedrockModel(HttpModel[BedrockSettings]):
             path=self.find_path(streaming=context.streaming),
         )
 
+    def produce_assimilator(self, names: Mapping[str, str], request: Request) -> BedrockAssimilator:
+        """Return the assimilator of one reply, which knows what the model's counts include."""
+        made = super().produce_assimilator(names, request)
+        assert isinstance(made, BedrockAssimilator)
+        made.inclusive = self._native.counts_cached
+        return made
+
     def _produce_mark(self) -> bytes:
         """Return the block that marks the end of a cached prefix, or nothing."""
         if self.settings.cache == "off" or not self._native.cache_points:

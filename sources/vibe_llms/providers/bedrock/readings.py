@@ -26,15 +26,16 @@ def read_citation(raw: bytes) -> Citation:
     )
 
 
-def read_usage(usage: TokenUsage) -> Usage:
+def read_usage(usage: TokenUsage, *, inclusive: bool = False) -> Usage:
     """Return the usage in classes that do not overlap.
 
     `inputTokens` leaves out what was read from the cache or written to it, unless the total says
-    that some model's figure includes them.
+    that it includes them. With `inclusive`, it does so where it can: streams of OpenAI's models
+    count them twice (maximhq/bifrost#6942, 2026-09).
     """
     read, written = usage.cache_read_input_tokens or 0, usage.cache_write_input_tokens or 0
     given, output = usage.input_tokens or 0, usage.output_tokens or 0
-    if usage.total_tokens == given + output and given >= read + written:
+    if (inclusive or usage.total_tokens == given + output) and given >= read + written:
         given = subtract(given, read, written)
     hour = sum(one.input_tokens or 0 for one in usage.cache_details or () if one.ttl == "1h")
     return Usage(

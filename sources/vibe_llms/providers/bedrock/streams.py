@@ -81,6 +81,8 @@ class BedrockAssimilator(StreamAssimilator):
 
     splitter = EventStreamSplitter
     errors = ERRORS
+    #: See `read_usage`.
+    inclusive = False
     _splitter: EventStreamSplitter
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
@@ -338,7 +340,7 @@ class BedrockAssimilator(StreamAssimilator):
         if metadata.usage is not None:
             # A later event may have other figures, but no usage.
             self._counted = True
-            yield UsageDelta(read_usage(metadata.usage))
+            yield UsageDelta(read_usage(metadata.usage, inclusive=self.inclusive))
 
     def _end(self, ending: ConverseMessageStop) -> Iterator[Delta]:
         """Complete the reply, and end all open blocks."""
