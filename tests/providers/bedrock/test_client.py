@@ -13,8 +13,10 @@ from tests.fakes.bedrock_clients import produce_client, produce_model
 from tests.fakes.bedrock_replies import text_reply
 from tests.fakes.recordings import strip
 from vibe_llms.base.configuration import load_configuration
+from vibe_llms.base.credentials import Credential
 from vibe_llms.base.exceptions import (
     ConfigurationError,
+    CredentialMissing,
     CredentialRefused,
     ReplyMalformed,
 )
@@ -212,6 +214,13 @@ async def test_a_session_uses_the_shipped_row_with_a_token_of_the_environment(
             assert turn.text == "Hello."
             assert turn.usage is not None
             assert (turn.usage.cache_read_tokens, turn.usage.cache_write_tokens) == (90, 30)
+
+
+async def test_a_missing_key_is_reported_with_both_ways_to_get_one() -> None:
+    model = await produce_model(credential=Credential("bedrock", "key", "AWS_BEARER_TOKEN_BEDROCK"))
+    words = r'set AWS_BEARER_TOKEN_BEDROCK or .*keys set bedrock.*credential = "package"'
+    with pytest.raises(CredentialMissing, match=words):
+        model.check(HI, Controls())
 
 
 async def test_a_server_that_sends_the_whole_reply_is_understood() -> None:

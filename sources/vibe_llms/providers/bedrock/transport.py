@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.base.credentials import Credential
-from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.bedrock.package import AwsLogin
 from vibe_llms.providers.bedrock.signing import AwsIdentity, sign
@@ -83,7 +83,13 @@ class BedrockTransport:
     def _signs(self) -> bool:
         """Return True if requests are signed; otherwise the row has a token, or needs none."""
         if self._bearer is None:
-            self._bearer = reveal_key(self._credential)
+            try:
+                self._bearer = reveal_key(self._credential)
+            except CredentialMissing as error:
+                raise CredentialMissing(
+                    f'{error.message}; to use AWS credentials, set credential = "package"',
+                    table=f"providers.{self._provider}",
+                ) from None
         return self._credential.kind == "package" and not self._bearer
 
     def _place(self, region: str) -> str:
