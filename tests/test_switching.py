@@ -1,7 +1,7 @@
 """Every ordered pair of providers, switched in mid-conversation, before strict servers.
 
 The history has parallel calls, a result with a picture, reasoning of the first provider's own, a
-document, system text in mid-conversation, and a turn that was interrupted.
+document with a file, system text in mid-conversation, and a turn that was interrupted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.codecs import encode_canister
-from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.messages.contents import Content, FileContent, ImageContent, TextualContent
 from vibe_llms.messages.events import Event, MessageProgressEvent, NoticeEvent
 from vibe_llms.providers.conversions import Conversion
 from vibe_llms.session.core import Session
@@ -54,6 +54,7 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
     "00000301010018dd8db00000000049454e44ae426082"
 )
+PDF = b"%PDF-1.4\n"
 CALLS = (("weather", '{"city":"Oslo"}'), ("weather", '{"city":"Rome"}'))
 
 
@@ -257,7 +258,8 @@ async def hold_first_half(conversation: Conversation, speaker: Speaker) -> None:
     speaker.server.replies = [speaker.think(), speaker.say("Mild."), speaker.cut("It wa")]
     await conversation.converse("How is the weather?", invokers=[weather])
     await conversation.add(SupervisorCanister.from_text("Be brief from here on."))
-    report = DocumentCanister((TextualContent("Rain is wet."),), title="Report")
+    contents = (TextualContent("Rain is wet."), FileContent(PDF, "application/pdf", "rain.pdf"))
+    report = DocumentCanister(contents, title="Report")
     await conversation.add([report])
     with pytest.raises(ProviderError):
         await conversation.converse("And tomorrow?", invokers=[weather])

@@ -92,6 +92,11 @@ def test_an_address_says_its_region(address: str, region: str) -> None:
     assert produce_client(address).transport._region == region  # type: ignore[attr-defined]
 
 
+async def test_the_server_of_a_model_is_that_of_its_region() -> None:
+    model = await produce_model(AWS, region="eu-west-1")
+    assert model.server == "https://bedrock-runtime.eu-west-1.amazonaws.com"
+
+
 async def test_an_arn_of_another_region_is_refused_before_anything_is_sent() -> None:
     model = await produce_model(AWS, region="eu-west-1", name=ARN)
     with pytest.raises(ConfigurationError, match="set region to us-east-1"):

@@ -12,6 +12,7 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import MediaContent
 from vibe_llms.messages.controls import Controls
+from vibe_llms.providers.addresses import name_server
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.bedrock.controls import (
     SENT,
@@ -86,6 +87,11 @@ class BedrockModel(HttpModel[BedrockSettings]):
     ) -> None:
         super().__init__(client, name, attributes)
         self._native = read_native(self)
+
+    @property
+    def server(self) -> str:
+        """Address of the server, in the region of the row if that is known."""
+        return name_server(self.settings.base_url.replace(REGION, self.settings.region or REGION))
 
     def find_path(self, *, streaming: bool) -> str:
         """Return the path of a request; a name may contain `:` and `/`, which are encoded."""
