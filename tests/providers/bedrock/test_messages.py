@@ -284,6 +284,16 @@ async def test_reasoning_of_another_model_or_without_a_signature_is_left_out() -
     assert "unsigned reasoning is left out" in notices[1]
 
 
+async def test_a_model_that_signs_nothing_is_not_sent_its_reasoning() -> None:
+    name = "openai.gpt-oss-120b-1:0"
+    said = own([ReasoningContent("Hm."), TextualContent("Well.")], name)
+    body, notices = await assemble(HI, said, name=name)
+    assert body["messages"][1]["content"] == [{"text": "Well."}]
+    assert notices == []
+    _, notices = await assemble(HI, said, name=LLAMA)
+    assert len(notices) == 1
+
+
 async def test_cited_text_goes_back_with_its_sources() -> None:
     citation = {"title": "document-1", "location": {"documentPage": {"start": 1, "end": 2}}}
     cited = TextualContent("Rain is wet.", native=payload({"citations": [citation]}))

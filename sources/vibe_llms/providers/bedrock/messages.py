@@ -164,7 +164,8 @@ class _Work(Writer[BedrockPiece, Block]):
                 return (encode_json({"reasoningContent": {"reasoningText": told}}),)
         if native is not None:
             self.leave_out("the reasoning of another model")
-        elif content.data:
+        elif content.data and (self.native.thinking or not self.own):
+            # Models that sign nothing need none of their reasoning, and several refuse it.
             self.leave_out("unsigned reasoning")
         return None
 
