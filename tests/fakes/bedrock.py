@@ -394,6 +394,7 @@ def _check_message(
         raise Refused("The content field in the Message object is empty.")
     made: dict[str, None] = {}
     answered: dict[str, None] = {}
+    _check_server_tools(content)
     for place, item in enumerate(content):
         _check_text(item, "messages")
         match item:
@@ -435,6 +436,19 @@ def _check_message(
     if role == "assistant" and "reasoningContent" in content[-1]:
         raise Refused("The final block in an assistant message cannot be `thinking`.")
     return made
+
+
+def _check_server_tools(content: Sequence[Mapping[str, Any]]) -> None:
+    """Calls that the service carried out have their results in the same message."""
+    running: set[str] = set()
+    for item in content:
+        match item:
+            case {"toolUse": {"type": "server_tool_use", "toolUseId": call}}:
+                running.add(call)
+            case {"toolResult": {"type": _, "toolUseId": call}}:
+                running.discard(call)
+    if running:
+        raise Refused(f"server tools without results: {running}")
 
 
 def _check_signature(reasoning: Mapping[str, Any], issued: Issued, model: str) -> None:

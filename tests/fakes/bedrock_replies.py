@@ -73,6 +73,16 @@ def tool_block(index: int, name: str, *pieces: str, call: str = "", kind: str = 
     ]
 
 
+def result_block(index: int, *parts: Mapping[str, Any], call: str) -> Events:
+    """The result of a call that Bedrock carries out."""
+    head = {"toolUseId": call, "type": "search_result", "status": "success"}
+    return [
+        {"contentBlockStart": {"contentBlockIndex": index, "start": {"toolResult": head}}},
+        *(delta(index, toolResult=[part]) for part in parts),
+        stop(index),
+    ]
+
+
 def reply(
     *blocks: Events,
     reason: str = "end_turn",

@@ -320,6 +320,10 @@ async def test_calls_of_the_service_itself_go_back_with_their_results() -> None:
     assert body["toolConfig"]["tools"][0]["toolSpec"]["name"] == "nova_grounding"
     _, notices = await assemble(HI, said, HI, name=LLAMA)
     assert len(notices) == 2
+    # A reply that was cut has the call alone.
+    cut = own([NativeContent("toolUse", native=payload({"toolUse": call}, NOVA))], NOVA)
+    body, _ = await assemble(HI, cut, HI, name=NOVA)
+    assert "did not return" in body["messages"][1]["content"][0]["text"]
 
 
 async def test_system_text_in_the_middle_is_marked_as_such() -> None:

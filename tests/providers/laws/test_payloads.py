@@ -88,7 +88,8 @@ def _reply_bedrock(number: int) -> Events:
         bedrock_replies.tool_block(
             2, "web_search", '{"query":"x"}', call=f"srv_{number}", kind="server_tool_use"
         ),
-        bedrock_replies.text_block(3, f"answer {number}"),
+        bedrock_replies.result_block(3, {"text": "found"}, call=f"srv_{number}"),
+        bedrock_replies.text_block(4, f"answer {number}"),
     )
 
 

@@ -31,7 +31,7 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.messages.events import Notice
 from vibe_llms.providers.bedrock.controls import BedrockAttributes, read_native
-from vibe_llms.providers.bedrock.events import WholeBlock
+from vibe_llms.providers.bedrock.events import ToolStart
 from vibe_llms.providers.conversions import (
     Writer,
     head_document,
@@ -72,8 +72,18 @@ FORMATS: Mapping[str, tuple[str, str]] = {
 #: Kinds of contents whose MIME type decides what they are sent as.
 _BY_TYPE = ("image", "file")
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_TOOL = msgspec.json.Decoder(WholeBlock)
+_SEVERED = "(A server tool was called here and did not return.)"
 _CITATIONS = msgspec.json.Decoder(dict[str, list[dict[str, Any]]])
+
+
+class _ServerTool(Struct, rename="camel"):
+    """Beginning of a call that Bedrock carries out, or of its result."""
+
+    tool_use: ToolStart | None = None
+    tool_result: ToolStart | None = None
+
+
+_SERVER_TOOL = msgspec.json.Decoder(_ServerTool)
 
 
 class BedrockPiece(Struct, frozen=True):
@@ -127,6 +137,8 @@ class _Work(Writer[BedrockPiece, Block]):
         blocks: list[Block] = []
         thinking = 0
         thinks = False
+        # Places of calls that Bedrock carries out and that have no result yet, by their ids.
+        running: dict[str | None, int] = {}
         names: list[str] = []
         for content in canister.contents:
             match content:
@@ -140,7 +152,12 @@ class _Work(Writer[BedrockPiece, Block]):
                     if native is None or self.read(native, _MEMBERS) is None:
                         self.leave_out(f"a block {content.label!r} that only its model understands")
                         continue
-                    names += _read_tool(native.data)
+                    read = _read_server_tool(native.data)
+                    if read.tool_use is not None:
+                        names.append(read.tool_use.name or "")
+                        running[read.tool_use.tool_use_id] = len(blocks)
+                    elif read.tool_result is not None:
+                        running.pop(read.tool_result.tool_use_id, None)
                     blocks.append((bytes(native.data),))
                 case TextualContent():
                     if not (text := self.text(content.data)).strip():
@@ -150,7 +167,11 @@ class _Work(Writer[BedrockPiece, Block]):
                     # Images and files can only be in a user's message.
                     blocks.append(self.say(content))
             thinking = 0
-        return BedrockPiece("assistant", tuple(blocks), thinking, thinks, tuple(names), self.own)
+        for place in running.values():
+            blocks[place] = self.encode_text(_SEVERED)
+        return BedrockPiece(
+            "assistant", tuple(blocks), thinking, thinks, tuple(filter(None, names)), self.own
+        )
 
     def nativize_reasoning(self, content: ReasoningContent) -> Block | None:
         """Return the block of signed or encrypted reasoning; other reasoning is refused."""
@@ -253,13 +274,11 @@ class _Work(Writer[BedrockPiece, Block]):
         return (encode_json({"text": text}),)
 
 
-def _read_tool(block: Raw) -> tuple[str, ...]:
-    """Return the name of a tool that Bedrock called itself, if a block is such a call."""
+def _read_server_tool(block: Raw) -> _ServerTool:
     try:
-        call = _TOOL.decode(block).tool_use
+        return _SERVER_TOOL.decode(block)
     except ValueError:
-        return ()
-    return (call.name,) if call is not None and call.name else ()
+        return _ServerTool()
 
 
 def unsupported(content: MediaContent, model: Model, native: BedrockAttributes) -> str:
