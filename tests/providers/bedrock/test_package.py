@@ -323,6 +323,17 @@ async def test_without_credentials_the_error_lists_where_they_could_be() -> None
         assert server.requests == []
 
 
+async def test_without_credentials_nothing_is_kept_or_sent() -> None:
+    with FakeBedrock() as server:
+        row = {"base-url": server.url, "credential": "package", "region": REGION}
+        async with open_session(configuration={"providers": {"bedrock": row}}) as session:
+            conversation = await session.begin("bedrock/amazon.nova-lite-v1:0")
+            with pytest.raises(CredentialMissing):
+                await conversation.converse("Hi")
+            assert await session.survey_conversations() == []
+        assert server.requests == []
+
+
 async def test_half_a_key_and_an_unknown_profile_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -309,9 +309,12 @@ def damage(value: Any, chance: random.Random) -> Any:
             return value
 
 
-def test_events_of_any_form_end_as_replies_or_as_errors_of_ours() -> None:
+@pytest.mark.storm
+def test_events_of_any_form_end_as_replies_or_as_errors_of_ours(
+    rounds: Callable[[int, int], int],
+) -> None:
     chance = random.Random(3)
-    for round_ in range(1_500):
+    for round_ in range(rounds(300, 20_000)):
         events = BEDROCK.events(chance.choice(BEDROCK.names))
         frames = []
         for event in events:

@@ -26,13 +26,19 @@ class BedrockClient(HttpClient[BedrockModel, BedrockSettings]):
     """A connection to Bedrock."""
 
     lists: BedrockTransport
+    _replies: BedrockTransport
 
     def produce_transport(self) -> BedrockTransport:
         """Return the transport for replies, and make the one for the lists of models."""
         login = AwsLogin(self.provider, self.settings.profile, offline=self.offline)
         lists = os.environ.get(_LISTS, "") or self.address.replace("bedrock-runtime", "bedrock")
         self.lists = self._reach(lists, login)
-        return self._reach(self.address, login)
+        self._replies = self._reach(self.address, login)
+        return self._replies
+
+    async def log_in(self) -> None:
+        """Load the credentials that sign requests, if the row signs them."""
+        await self._replies.log_in()
 
     async def survey_models(self) -> Sequence[BedrockModel]:
         """Return the models that answer on demand, and the inference profiles."""

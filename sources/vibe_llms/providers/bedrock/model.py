@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 from urllib.parse import quote
 
 from vibe_llms.base.configuration import merge
@@ -64,6 +64,14 @@ class BedrockSettings(HttpSettings, frozen=True):
     guardrail_version: str = "DRAFT"
 
 
+class BedrockConnection(ModelConnection[BedrockSettings], Protocol):
+    """The members of a client that its models use."""
+
+    async def log_in(self) -> None:
+        """Load the credentials that sign requests, if the row signs them."""
+        ...
+
+
 class BedrockCache(HistoryCache[BedrockHistory]):
     """Encoded history of a conversation; `citing` is True if its files can be cited."""
 
@@ -75,6 +83,7 @@ class BedrockCache(HistoryCache[BedrockHistory]):
 class BedrockModel(HttpModel[BedrockSettings]):
     """One model, named by its identity, by an inference profile, or by an ARN."""
 
+    client: BedrockConnection
     module = MODULE
     path = "/model"
     assimilator = BedrockAssimilator
@@ -82,9 +91,7 @@ class BedrockModel(HttpModel[BedrockSettings]):
     attributes_files = ("bedrock",)
     controls: ClassVar = SENT
 
-    def __init__(
-        self, client: ModelConnection[BedrockSettings], name: str, attributes: ModelAttributes
-    ) -> None:
+    def __init__(self, client: BedrockConnection, name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name, attributes)
         self._native = read_native(self)
 
@@ -113,6 +120,11 @@ class BedrockModel(HttpModel[BedrockSettings]):
                 key="region",
             )
         super().check(canisters, controls)
+
+    async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
+        """Load the credentials, so that an expired login is reported before anything is stored."""
+        self.check(canisters, controls)
+        await self.client.log_in()
 
     def unsupported(self, content: MediaContent) -> str:
         """Return why the model does not accept a content, or an empty text if it does."""

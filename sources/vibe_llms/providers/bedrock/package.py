@@ -51,7 +51,7 @@ class AwsLogin:
 
     def check(self) -> None:
         """Raise `PackageMissing` if the package is not installed; import nothing."""
-        if find_spec(PACKAGE) is None:
+        if self._session is None and find_spec(PACKAGE) is None:
             raise self._miss_package()
 
     def load(self) -> tuple[AwsIdentity, str]:

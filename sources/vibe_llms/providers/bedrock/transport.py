@@ -60,16 +60,19 @@ class BedrockTransport:
         if self._region or REGION not in self._address:
             self._connect(self._region).prepare()
 
+    async def log_in(self) -> None:
+        """Load the credentials and find the region, if requests are signed; raise if one lacks."""
+        if self._signs():
+            permit_transport(self._address, self._provider, offline=self._offline)
+            await self._load()
+
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         """Send a request and return its reply; see `Transport`."""
         permit_transport(self._address, self._provider, outgoing, offline=self._offline)
         region = self._region
         if self._signs():
-            identity, found = await asyncio.to_thread(self._login.load)
-            region = region or found
-            if not region:
-                raise self._miss_region()
+            identity, region = await self._load()
             large = outgoing.size > LOOP_BYTES
             outgoing = await offload(large, self._sign, identity, region, outgoing)
         async with self._connect(region).open(outgoing, body) as incoming:
@@ -79,6 +82,13 @@ class BedrockTransport:
         """Close all connections; safe to call twice."""
         if self._sender is not None:
             await self._sender.close()
+
+    async def _load(self) -> tuple[AwsIdentity, str]:
+        """Return the credentials and the region, which a signature needs too."""
+        identity, found = await asyncio.to_thread(self._login.load)
+        if not (region := self._region or found):
+            raise self._miss_region()
+        return identity, region
 
     def _signs(self) -> bool:
         """Return True if requests are signed; otherwise the row has a token, or needs none."""
