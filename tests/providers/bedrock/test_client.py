@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from vibe_llms.base.exceptions import (
     ConfigurationError,
     CredentialMissing,
     CredentialRefused,
+    ProviderUnreachable,
     ReplyMalformed,
 )
 from vibe_llms.messages.canisters import UserCanister
@@ -95,6 +97,29 @@ def test_an_address_says_its_region(address: str, region: str) -> None:
 async def test_the_server_of_a_model_is_that_of_its_region() -> None:
     model = await produce_model(AWS, region="eu-west-1")
     assert model.server == "https://bedrock-runtime.eu-west-1.amazonaws.com"
+
+
+@pytest.mark.parametrize("region", ["eu.evil.example/", "EU-WEST-1", "west", "eu west", "a@b-1"])
+async def test_what_is_no_region_does_not_become_an_address(region: str) -> None:
+    model = await produce_model(AWS, region=region)
+    with pytest.raises(ConfigurationError, match="is not a region of AWS"):
+        model.check(HI, Controls())
+
+
+async def test_a_region_without_a_server_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    model = await produce_model(AWS, region="us-esat-1")
+    with pytest.raises(ProviderUnreachable, match="have the region 'us-esat-1'") as caught:
+        await model.converse(HI)
+    assert not caught.value.connected
+    # A name in an address of the user's own says nothing of a region.
+    model = await produce_model("https://nowhere.example")
+    with pytest.raises(ProviderUnreachable, match="not known") as caught:
+        await model.converse(HI)
+    assert "region" not in str(caught.value)
 
 
 async def test_an_arn_of_another_region_is_refused_before_anything_is_sent() -> None:

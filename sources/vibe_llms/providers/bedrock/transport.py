@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 
 from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.base.credentials import Credential
-from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing
+from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing, ProviderUnreachable
 from vibe_llms.base.offloading import LOOP_BYTES, offload
 from vibe_llms.providers.bedrock.package import AwsLogin
 from vibe_llms.providers.bedrock.signing import AwsIdentity, sign
@@ -20,6 +22,7 @@ from vibe_llms.providers.transport import Incoming, Outgoing, permit_transport
 
 #: Part of an address that stands for the region.
 REGION = "REGION"
+_REGION = re.compile(r"[a-z]+(?:-[a-z0-9]+){1,5}")
 
 
 class BedrockTransport:
@@ -75,8 +78,13 @@ class BedrockTransport:
             identity, region = await self._load()
             large = outgoing.size > LOOP_BYTES
             outgoing = await offload(large, self._sign, identity, region, outgoing)
-        async with self._connect(region).open(outgoing, body) as incoming:
-            yield incoming
+        try:
+            async with self._connect(region).open(outgoing, body) as incoming:
+                yield incoming
+        except ProviderUnreachable as error:
+            if REGION not in self._address or not isinstance(error.__cause__, socket.gaierror):
+                raise
+            raise self._doubt(region) from error
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""
@@ -107,6 +115,13 @@ class BedrockTransport:
         region = region or self._region
         if REGION in self._address and not region:
             raise self._miss_region()
+        if region and not _REGION.fullmatch(region):
+            # It becomes a part of the address that keys are sent to.
+            raise ConfigurationError(
+                f"{region!r} is not a region of AWS, such as us-east-1",
+                table=f"providers.{self._provider}",
+                key="region",
+            )
         return self._address.replace(REGION, region).rstrip("/")
 
     def _connect(self, region: str) -> HttpTransport:
@@ -126,6 +141,17 @@ class BedrockTransport:
         headers, moment = outgoing.headers, datetime.now(UTC)
         added = sign(identity, region, outgoing.method, url, headers, outgoing.body, moment)
         return replace(outgoing, headers={**headers, **added})
+
+    def _doubt(self, region: str) -> ProviderUnreachable:
+        """Return the error of a region whose server has no address."""
+        region = region or self._region
+        doubted = ProviderUnreachable(
+            f"{self._place(region)} is not known; does Bedrock have the region {region!r}? Set "
+            "region of the row, or AWS_REGION",
+            provider=self._provider,
+        )
+        doubted.connected = False
+        return doubted
 
     def _miss_region(self) -> ConfigurationError:
         return ConfigurationError(
