@@ -1,7 +1,7 @@
 """Every ordered pair of providers, switched in mid-conversation, before strict servers.
 
 The history has parallel calls, a result with a picture, reasoning of the first provider's own, a
-document, system text in mid-conversation, and a turn that was interrupted.
+document with a file, system text in mid-conversation, and a turn that was interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import anthropic, llamacpp, ollama, openai, strict
+from tests.fakes import (
+    anthropic,
+    bedrock,
+    bedrock_clients,
+    bedrock_replies,
+    llamacpp,
+    ollama,
+    openai,
+    strict,
+)
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
 from vibe_llms import open_session
@@ -30,7 +39,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.codecs import encode_canister
-from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.messages.contents import Content, FileContent, ImageContent, TextualContent
 from vibe_llms.messages.events import Event, MessageProgressEvent, NoticeEvent
 from vibe_llms.providers.conversions import Conversion
 from vibe_llms.session.core import Session
@@ -45,6 +54,7 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
     "00000301010018dd8db00000000049454e44ae426082"
 )
+PDF = b"%PDF-1.4\n"
 CALLS = (("weather", '{"city":"Oslo"}'), ("weather", '{"city":"Rome"}'))
 
 
@@ -201,6 +211,19 @@ def speakers() -> list[Speaker]:
             ollama_replies.text_reply,
             lambda text: cut_of(ollama, ollama.encode_line, ollama_replies.text_reply(text)),
         ),
+        Speaker(
+            "bedrock",
+            bedrock_clients.MODEL,
+            bedrock.FakeBedrock,
+            lambda: bedrock_replies.tools_reply(*CALLS),
+            lambda: bedrock_replies.reply(
+                bedrock_replies.tool_block(0, "tell", CALLS[0][1]), reason="tool_use"
+            ),
+            bedrock_replies.text_reply,
+            lambda text: cut_of(
+                bedrock, bedrock.encode_event, bedrock_replies.text_reply(text)[:-1]
+            ),
+        ),
     ]
 
 
@@ -235,7 +258,8 @@ async def hold_first_half(conversation: Conversation, speaker: Speaker) -> None:
     speaker.server.replies = [speaker.think(), speaker.say("Mild."), speaker.cut("It wa")]
     await conversation.converse("How is the weather?", invokers=[weather])
     await conversation.add(SupervisorCanister.from_text("Be brief from here on."))
-    report = DocumentCanister((TextualContent("Rain is wet."),), title="Report")
+    contents = (TextualContent("Rain is wet."), FileContent(PDF, "application/pdf", "rain.pdf"))
+    report = DocumentCanister(contents, title="Report")
     await conversation.add([report])
     with pytest.raises(ProviderError):
         await conversation.converse("And tomorrow?", invokers=[weather])
@@ -278,7 +302,7 @@ async def test_a_conversation_goes_on_with_any_other_provider(
         events = await check_switch(session, served[first], served[second])
     assert any(isinstance(event, MessageProgressEvent) for event in events)
     reported = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
-    if first != second and first in ("anthropic", "openai"):
+    if first != second and first in ("anthropic", "openai", "bedrock"):
         # Reasoning goes back to none but its issuer, and that is said.
         assert any("reasoning" in text for text in reported), reported
 

@@ -64,6 +64,8 @@ def test_a_short_key_is_no_secret() -> None:
         ("Authorization: Bearer abcdef.012345", "Authorization: Bearer [secret]"),
         ("{'x-api-key': 'abcdef012345'}", "{'x-api-key': '[secret]'}"),
         ("incorrect API key: sk-ant-api03-abcdefghijkl_mnop", "incorrect API key: [secret]"),
+        ("the key ABSKQmVkcm9ja0FQSUtleS1+/A== is", "the key [secret] is"),
+        ("bedrock-api-key-YmVkcm9jay5hbWF6b24= is", "[secret] is"),
         ("max_tokens=5 and http://h/?page=2#k", "max_tokens=5 and http://h/?page=2#k"),
         ("risk-averse people ask-questions", "risk-averse people ask-questions"),
         ("a bearer of news", "a bearer of news"),

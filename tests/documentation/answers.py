@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.bedrock import FakeBedrock
+from tests.fakes.bedrock_replies import text_reply as bedrock_reply
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.server import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
 from vibe_llms.testing.wires.ollama_replies import text_reply
 
-#: The key that the pages show.
+#: The keys that the pages show.
 KEY = "sk-ant-your-key"
+BEDROCK_KEY = "your-bedrock-key"
 _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
@@ -45,12 +48,36 @@ _PAGE_CITATION = {
 
 
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person; at the same address for Ollama too."""
+    """Answers by the last words of the person; at the same address for Ollama and Bedrock too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
         # It is asked in this server's thread, and serves nothing itself.
         self.ollama = FakeOllama()
+        self.bedrock = FakeBedrock(key=BEDROCK_KEY)
+        self.bedrock.models = [
+            {
+                "modelId": name,
+                "modelName": title,
+                "providerName": maker,
+                "inputModalities": ["TEXT", "IMAGE"],
+                "outputModalities": ["TEXT"],
+                "inferenceTypesSupported": [kind],
+            }
+            for name, title, maker, kind in (
+                ("amazon.nova-lite-v1:0", "Nova Lite", "Amazon", "ON_DEMAND"),
+                ("anthropic.claude-opus-5", "Claude Opus 5", "Anthropic", "INFERENCE_PROFILE"),
+            )
+        ]
+        arn = "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-opus-5"
+        self.bedrock.profiles = [
+            {
+                "inferenceProfileId": "global.anthropic.claude-opus-5",
+                "inferenceProfileName": "Global Claude Opus 5",
+                "models": [{"modelArn": arn}],
+                "type": "SYSTEM_DEFINED",
+            }
+        ]
         self.models = [
             {
                 "type": "model",
@@ -75,6 +102,14 @@ class Answering(FakeAnthropic):
             answer = self.ollama.respond(request)
             self.refusals += self.ollama.refusals
             self.ollama.refusals = []
+            return answer
+        if request.path.startswith(("/model/", "/foundation-models", "/inference-profiles")):
+            if request.method == "POST":
+                asked = request.json["messages"][-1]["content"][0]["text"]
+                self.bedrock.replies = [bedrock_reply(_TEXTS.get(asked, f"You said: {asked}"))]
+            answer = self.bedrock.respond(request)
+            self.refusals += self.bedrock.refusals
+            self.bedrock.refusals = []
             return answer
         if request.path == "/v1/messages":
             self.replies = [choose(request.json)]

@@ -292,7 +292,7 @@ def test_every_word_of_another_system_has_one_of_ours_that_exists() -> None:
 
 _SUITES = ".auxiliary/compatibility"
 #: Names on our pages that belong to other programs.
-_OF_OTHERS = {"TypeIs", "absurd-sdk"}
+_OF_OTHERS = {"InvokeModel", "InvokeModelWithResponseStream", "TypeIs", "absurd-sdk"}
 
 
 @functools.cache

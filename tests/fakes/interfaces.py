@@ -15,6 +15,9 @@ import pytest
 
 from tests.fakes import (
     anthropic,
+    bedrock,
+    bedrock_clients,
+    bedrock_replies,
     clients,
     ollama,
     ollama_clients,
@@ -125,6 +128,18 @@ class RecordedInterface(HttpInterface):
     recordings: Recordings
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FramedInterface(RecordedInterface):
+    """An interface whose events are binary messages with checksums."""
+
+    def escape(self, reply: Any) -> HttpAnswer:
+        return self.stream_bytes([bedrock.encode_event(event, escaped=True) for event in reply])
+
+    def frame(self, data: bytes) -> bytes:
+        headers = {":event-type": "ping", ":message-type": "event"}
+        return bedrock.encode_message(headers, data)
+
+
 class Player(FakeServer):
     """Answers with one reply after the other and looks at nothing, which would take its time."""
 
@@ -200,6 +215,20 @@ def _ollama_thoughts(thought: str, text: str, arguments: str) -> Events:
         ollama_replies.line(tool_calls=[call]),
         ollama_replies.end(),
     ]
+
+
+def _bedrock_thoughts(thought: str, text: str, arguments: str) -> Events:
+    return bedrock_replies.reply(
+        bedrock_replies.reasoning_block(0, thought, "."),
+        bedrock_replies.text_block(1, "a", text, "b"),
+        bedrock_replies.tool_block(2, "speak", arguments),
+        reason="tool_use",
+    )
+
+
+def _remember_converse(server: Any, events: Events) -> None:
+    message = bedrock_replies.accumulate(events)["output"]["message"]
+    server.issued.remember(message["content"], BEDROCK.model)
 
 
 def _remember_message(server: Any, events: Events) -> None:
@@ -337,6 +366,41 @@ OLLAMA = RecordedInterface(
     spoken=2,
     recordings=recordings.OLLAMA,
 )
+BEDROCK = FramedInterface(
+    row="bedrock",
+    model=bedrock_clients.MODEL,
+    module="vibe_llms.providers.bedrock",
+    produce_server=bedrock.FakeBedrock,
+    connect=bedrock_clients.produce_model,
+    refuse=lambda words: bedrock.failure(400, "ValidationException", words),
+    lost=bedrock.failure(400, "ValidationException", "The provided model identifier is invalid."),
+    texts=bedrock_replies.text_reply,
+    tools=bedrock_replies.tools_reply,
+    thoughts=_bedrock_thoughts,
+    encode=lambda events: [*map(bedrock.encode_event, events)],
+    stream_bytes=bedrock.stream_bytes,
+    whole=lambda events: bedrock.answer_json(bedrock_replies.accumulate(events)),
+    failures={
+        "limited": lambda **more: bedrock.failure(429, "ThrottlingException", "slow", **more),
+        "broken": lambda **more: bedrock.failure(500, "InternalServerException", "oh", **more),
+        "overloaded": lambda **more: bedrock.failure(
+            503, "ServiceUnavailableException", "busy", **more
+        ),
+        "refused": lambda **more: bedrock.failure(400, "ValidationException", "no", **more),
+        "unauthorized": lambda **more: bedrock.failure(
+            403, "UnrecognizedClientException", "key", **more
+        ),
+    },
+    late={
+        "limited": {"throttlingException": {"message": "slow"}},
+        "broken": {"modelStreamErrorException": {"message": "oh", "originalStatusCode": 500}},
+        "overloaded": {"serviceUnavailableException": {"message": "busy"}},
+    },
+    opened=1,
+    spoken=2,
+    recordings=recordings.BEDROCK,
+    signed=_remember_converse,
+)
 SHOUT = HttpInterface(
     row="shout",
     model=shout.MODELS[0],
@@ -366,7 +430,7 @@ SHOUT = HttpInterface(
     thinks=False,
     caches=False,
 )  # fmt: skip
-VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA)}
+VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK)}
 SERVERS = {**VENDORS, SHOUT.row: SHOUT}
 EVERY: Mapping[str, Interface] = {
     **SERVERS,

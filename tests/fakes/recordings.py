@@ -5,6 +5,7 @@ Both readings are plain data, so that they can be compared: the blocks in order,
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from tests.fakes import bedrock_replies
 from tests.fakes.anthropic import accumulate
+from tests.fakes.bedrock import describe
 from tests.fakes.server import End
 from vibe_llms.base.exceptions import ReplyCut
 from vibe_llms.messages.canisters import (
@@ -35,6 +38,7 @@ from vibe_llms.messages.contents import (
 from vibe_llms.messages.events import Event
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
+from vibe_llms.providers.bedrock.streams import BedrockAssimilator
 from vibe_llms.providers.ollama.streams import OllamaAssimilator
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
@@ -386,8 +390,128 @@ class OllamaRecordings(Recordings):
         return [blocks, (ending.native_reason, tokens)]
 
 
+class BedrockRecordings(Recordings):
+    """Streams of Bedrock's ConverseStream."""
+
+    row, folder, model = "bedrock", "bedrock", "global.anthropic.claude-opus-5"
+    module = "vibe_llms.providers.bedrock"
+    suffix, kind = "eventstream", "application/vnd.amazon.eventstream"
+    assimilator = BedrockAssimilator
+
+    def _messages(self, name: str) -> list[Any]:
+        """The messages of a stream, by the reader of `botocore`."""
+        from botocore.eventstream import EventStreamBuffer
+
+        buffer = EventStreamBuffer()
+        buffer.add_data(self.load(name))
+        return list(buffer)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        found = []
+        for message in self._messages(name):
+            body = json.loads(message.payload or b"{}")
+            body.pop("p", None)
+            found.append({message.headers[":event-type"]: body})
+        return found
+
+    def body(self, name: str) -> dict[str, Any]:
+        return bedrock_replies.accumulate(self.events(name))
+
+    def ends(self, name: str) -> tuple[int, int]:
+        # The usage follows the end of the message, which is enough if the body ends cleanly.
+        raw = self.load(name)
+        last = self._messages(name)[-1].prelude.total_length
+        return len(raw) - last, len(raw)
+
+    def read_officially(self, name: str) -> list[Any]:
+        from botocore.eventstream import EventStream
+        from botocore.parsers import ResponseParserFactory
+
+        class Raw:
+            def stream(_self) -> list[bytes]:  # noqa: N805
+                return [self.load(name)]
+
+        official = describe("ConverseStream").output_shape.members["stream"]
+        parser = ResponseParserFactory().create_parser("rest-json")._event_stream_parser
+        blocks: dict[int, list[Any]] = {}
+        ending: dict[str, Any] = {}
+        for event in EventStream(Raw(), official, parser, "ConverseStream"):
+            match event:
+                case {"contentBlockStart": {"contentBlockIndex": index, "start": start}}:
+                    if "toolUse" in start:
+                        tool = start["toolUse"]
+                        blocks[index] = ["call", tool["toolUseId"], tool["name"], ""]
+                        if "type" in tool:
+                            blocks[index] = ["native"]
+                    else:
+                        blocks[index] = ["native"]
+                case {"contentBlockDelta": {"contentBlockIndex": index, "delta": step}}:
+                    self._grow(blocks, index, step)
+                case {"messageStop": {"stopReason": reason}}:
+                    ending["reason"] = reason
+                case {"metadata": {"usage": usage}}:
+                    ending["tokens"] = (
+                        usage["inputTokens"],
+                        usage["cacheReadInputTokens"],
+                        usage["cacheWriteInputTokens"],
+                        usage["outputTokens"],
+                    )
+        said = [one for _, one in sorted(blocks.items())]
+        if ending["reason"] == "max_tokens" and said and said[-1][0] == "call":
+            said.pop()
+        for one in said:
+            if one[0] == "call":
+                one[3] = json.loads(one[3] or "{}")
+        return [said, ending["reason"], ending["tokens"]]
+
+    def _grow(self, blocks: dict[int, list[Any]], index: int, step: Mapping[str, Any]) -> None:
+        match step:
+            case {"text": text}:
+                blocks.setdefault(index, ["text", "", 0])[1] += text
+            case {"citation": _}:
+                blocks.setdefault(index, ["text", "", 0])[2] += 1
+            case {"toolUse": {"input": piece}} if blocks[index][0] == "call":
+                blocks[index][3] += piece
+            case {"reasoningContent": {"text": text}}:
+                blocks.setdefault(index, ["thinking", "", ""])[1] += text
+            case {"reasoningContent": {"signature": signature}}:
+                blocks.setdefault(index, ["thinking", "", ""])[2] += signature
+            case {"reasoningContent": {"redactedContent": data}}:
+                blocks.setdefault(index, ["redacted", b""])[1] += data
+
+    def read_canisters(self, canisters: Sequence[ReplyCanister]) -> list[Any]:
+        blocks: list[Any] = []
+        for canister in canisters:
+            if isinstance(canister, InvocationCanister):
+                blocks.append(["call", canister.call, canister.name, canister.parsed])
+                continue
+            for content in canister.contents:
+                native = decode(content.native)
+                match content:
+                    case TextualContent(text=text):
+                        blocks.append(["text", text, len(native.get("citations", []))])
+                    case ReasoningContent() if "redactedContent" in native:
+                        blocks.append(["redacted", base64.b64decode(native["redactedContent"])])
+                    case ReasoningContent(text=text):
+                        blocks.append(["thinking", text, native["signature"]])
+                    case NativeContent():
+                        blocks.append(["native"])
+        ending = canisters[-1].ending
+        assert ending is not None
+        usage = ending.usage
+        assert usage is not None
+        tokens = (
+            usage.uncached_input_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            usage.output_tokens,
+        )
+        return [blocks, ending.native_reason, tokens]
+
+
 ANTHROPIC, CHAT = AnthropicRecordings(), ChatRecordings()
 RESPONSES, OLLAMA = ResponsesRecordings(), OllamaRecordings()
+BEDROCK = BedrockRecordings()
 
 
 class ReplayTransport:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.raw_server import RawServer
 from tests.field.cases import ServerCase, load_server_cases
-from tests.field.upstream import LINES, SSE, bodies_of, plain, respond
+from tests.field.upstream import KINDS, SSE, bodies_of, frame, plain, respond
 from vibe_llms import NoticeEvent, open_session
 from vibe_llms.base.exceptions import VibeLlmsError
 from vibe_llms.messages.canisters import AssistantCanister
@@ -23,6 +23,7 @@ MODULES = {
     "responses": "vibe_llms.providers.openai.responses",
     "messages": "vibe_llms.providers.anthropic",
     "ollama": "vibe_llms.providers.ollama",
+    "bedrock": "vibe_llms.providers.bedrock",
 }
 CASES = load_server_cases()
 
@@ -57,15 +58,16 @@ async def hold_turn(case: ServerCase) -> Outcome:
         if isinstance(event, NoticeEvent):
             outcome.notices.append(event.notice.text)
 
-    kind = LINES if case.dialect == "ollama" else SSE
+    kind = KINDS.get(case.dialect, SSE)
     content_type = case.content_type or (kind if case.status < 400 else "application/json")
-    first = respond(case.status, content_type, case.payload.encode(), case.headers)
+    body = frame(case.dialect, case.payload) if content_type == kind else case.payload.encode()
+    first = respond(case.status, content_type, body, case.headers)
     later = first if case.expect.error else respond(200, kind, plain(case.dialect))
     # Ollama is asked first what its model can do.
     shown = b'{"capabilities":["completion","tools"],"model_info":{}}'
     before = [respond(200, "application/json", shown)] if case.dialect == "ollama" else []
     async with RawServer(*before, first, later) as server:
-        tail = "" if case.dialect in ("messages", "ollama") else "/v1"
+        tail = "/v1" if case.dialect in ("chat", "responses") else ""
         row = {"module": MODULES[case.dialect], "base-url": server.url + tail}
         row |= {"credential": "none", **case.row}
         configuration = {"providers": {"field": row}}

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from tests.fakes.bedrock import encode_event
+from tests.fakes.bedrock_replies import text_reply
 from tests.fakes.raw_server import RawServer, Reply, say
 from tests.field.cases import Dialect
 
 SSE, LINES = "text/event-stream", "application/x-ndjson"
+#: Content types of streams, where they are not server-sent events.
+KINDS = {"ollama": LINES, "bedrock": "application/vnd.amazon.eventstream"}
 ANSWER = "second answer"
 _USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
 
@@ -121,4 +125,22 @@ def _ollama(text: str) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-_PLAIN = {"chat": _chat, "responses": _responses, "messages": _messages, "ollama": _ollama}
+def _bedrock(text: str) -> bytes:
+    return b"".join(map(encode_event, text_reply(text)))
+
+
+def frame(dialect: Dialect, payload: str) -> bytes:
+    """Return the bytes of a stream that was written by hand."""
+    if dialect != "bedrock":
+        return payload.encode()
+    lines = (line for line in payload.split("\n") if line.strip())
+    return b"".join(encode_event(json.loads(line)) for line in lines)
+
+
+_PLAIN = {
+    "chat": _chat,
+    "responses": _responses,
+    "messages": _messages,
+    "ollama": _ollama,
+    "bedrock": _bedrock,
+}

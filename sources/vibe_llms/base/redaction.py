@@ -32,6 +32,7 @@ _SHAPES = r"""(?ix)
     | (?P<header> \b (?: bearer | x-api-key ["']? \s* [:,=] ) \s+ ["']? ) [\w.~+/=-]{6,}
     | (?P<pair> \b password \s* = \s* ) (?: ' (?: [^'\\] | \\. )* ' | [^\s"'&]+ )
     | \b sk- [\w-]{12,}
+    | \b (?: ABSK | bedrock-api-key- ) [\w+/=-]{12,}
     """
 
 

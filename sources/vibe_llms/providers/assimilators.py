@@ -33,6 +33,7 @@ from vibe_llms.providers.wire import (
     EventTooLarge,
     LineSplitter,
     NamedEventSplitter,
+    Splitter,
     unify,
 )
 
@@ -66,7 +67,7 @@ class StreamAssimilator(WireReader, ABC):
     sets `closed` at the end of the reply. `errors` is the error map of its model.
     """
 
-    splitter: ClassVar[type[EventSplitter | LineSplitter]] = EventSplitter
+    splitter: ClassVar[type[Splitter]] = EventSplitter
     errors = ErrorMap()
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
@@ -148,7 +149,7 @@ class EventAssimilator(StreamAssimilator):
     `event_name` is the name of the event, from its line `event: …`, or empty.
     """
 
-    splitter: ClassVar[type[EventSplitter | LineSplitter]] = NamedEventSplitter
+    splitter: ClassVar[type[Splitter]] = NamedEventSplitter
     event_name = ""
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
@@ -200,4 +201,4 @@ class EventAssimilator(StreamAssimilator):
 class LineAssimilator(EventAssimilator):
     """Translator of single JSON lines; a `ReplyClosed` is the end of the reply."""
 
-    splitter: ClassVar[type[EventSplitter | LineSplitter]] = LineSplitter
+    splitter: ClassVar[type[Splitter]] = LineSplitter

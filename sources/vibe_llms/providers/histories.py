@@ -92,6 +92,42 @@ class Exchange(Generic[P]):
         return bool(self.answers or self.others)
 
 
+class ThinkingRun:
+    """The current run of calls and results, which has to begin with thinking if that is enabled.
+
+    If other contents come with the results, Anthropic does not say whether the run continues, so it
+    also counts from there.
+    """
+
+    def __init__(self) -> None:
+        # True if the run began with thinking; None outside of a run.
+        self._thought: bool | None = None
+        self._thought_since: bool | None = None
+
+    def close(self, *, silent: bool, thinks: bool, called: bool, heard: bool) -> None:
+        """Add a closed exchange.
+
+        `silent` is True if nothing of the assistant is sent, so that the text before and after it
+        becomes one user message; `thinks` if its message begins with thinking; `called` if it has
+        calls; `heard` if the user's message has more than results.
+        """
+        if silent:
+            self._thought_since = None if heard else self._thought_since
+        elif not called:
+            self._thought = self._thought_since = None
+        else:
+            self._thought = thinks if self._thought is None else self._thought
+            since = thinks if self._thought_since is None else self._thought_since
+            self._thought_since = None if heard else since
+
+    def forbids(self, *, silent: bool, thinks: bool, called: bool) -> bool:
+        """Return True if a request must not enable thinking, with an open exchange like this."""
+        begun = (self._thought, self._thought_since)
+        if silent:
+            return False in begun
+        return called and not all(thinks if one is None else one for one in begun)
+
+
 class WireHistory(ABC, Generic[P]):
     """Messages of one conversation for one model, which grow as the conversation does.
 

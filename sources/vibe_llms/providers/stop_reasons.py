@@ -69,7 +69,8 @@ _FAULT_WORDS: Mapping[type[ProviderError], str] = {
     ReplyCut: """
         malformed_function_call malformed_tool_call malformed_response invalid_function_call
         invalid_tool_call unexpected_tool_call too_many_tool_calls tool_use_failed
-        tool_call_error no_image image_other missing_thought_signature
+        tool_call_error malformed_tool_use malformed_model_output no_image image_other
+        missing_thought_signature
         abort aborted cancel cancelled canceled disconnect disconnected interrupted preempted
     """,
     RateLimited: "rate_limit rate_limited rate_limit_exceeded resource_exhausted too_many_requests",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -44,6 +45,21 @@ class EventData(bytes):
     """Data of an event that has a `name`."""
 
     name: str = ""
+
+
+class Splitter(Protocol):
+    """Splitter of a stream into events; `odd` and `words` are those of `EventSplitter`."""
+
+    odd: bool
+    words: str
+
+    def feed(self, chunk: bytes) -> Sequence[bytes]:
+        """Return the events that this chunk completes."""
+        ...
+
+    def conclude(self) -> Sequence[bytes]:
+        """Return the events that only lack their end."""
+        ...
 
 
 class EventSplitter:

@@ -90,7 +90,8 @@ async def check_round_trip(interface: RecordedInterface, home: Path) -> None:
                 bodies = [request.json for request in asked(server)]
                 assert len(bodies) == sends
                 for body in bodies:
-                    assert ("tools" in body) == (mode == "native")
+                    offered = "tools" in body or "toolConfig" in body
+                    assert offered == (mode == "native")
                     assert ("tools, one per line" in json.dumps(body)) == (mode == "contract")
                     if mode == "contract":
                         assert not re.search(_NATIVE, json.dumps(body))

@@ -16,6 +16,7 @@ from tests.fakes.canisters import produce_canisters
 from tests.fakes.embedded import LLAMACPP
 from tests.fakes.interfaces import (
     ANTHROPIC,
+    BEDROCK,
     CHAT,
     OLLAMA,
     RESPONSES,
@@ -408,13 +409,13 @@ def send_blank_messages(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("interface", "bug"),
     [
-        *product((ANTHROPIC, RESPONSES, CHAT, OLLAMA), (share_identities,)),
-        *product((ANTHROPIC, RESPONSES, CHAT), (leave_calls_unanswered,)),
+        *product((ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK), (share_identities,)),
+        *product((ANTHROPIC, RESPONSES, CHAT, BEDROCK), (leave_calls_unanswered,)),
         *product((OLLAMA, LLAMACPP), (take_any_result,)),
-        *product((ANTHROPIC, CHAT, RESPONSES, OLLAMA), (lose_a_word,)),
+        *product((ANTHROPIC, CHAT, RESPONSES, OLLAMA, BEDROCK), (lose_a_word,)),
         (ANTHROPIC, forget_what_was_interrupted),
         (ANTHROPIC, end_with_thinking),
-        (ANTHROPIC, send_what_others_signed),
+        *product((ANTHROPIC, BEDROCK), (send_what_others_signed,)),
         (ANTHROPIC, continue_what_others_paused),
         (ANTHROPIC, always_cite),
         (OLLAMA, send_blank_messages),

@@ -19,7 +19,7 @@ import pytest
 from tests.fakes import anthropic, openai
 from tests.fakes.backends import Interface
 from tests.fakes.embedded import LLAMACPP, ScriptedInterface
-from tests.fakes.interfaces import ANTHROPIC, OLLAMA, SHOUT, every
+from tests.fakes.interfaces import ANTHROPIC, BEDROCK, OLLAMA, SHOUT, every
 from tests.fakes.ollama import FakeModel
 from tests.fakes.server import HttpAnswer, ReceivedRequest
 from vibe_llms.base.exceptions import ContentUnsupported, ContextOverflow
@@ -35,7 +35,7 @@ from vibe_llms.testing import check_events
 
 LIMIT_TOKENS = 4_000
 PICTURE_TOKENS = 300
-_PICTURE = re.compile(rb'"type":"(?:input_)?image(?:_url)?"')
+_PICTURE = re.compile(rb'"type":"(?:input_)?image(?:_url)?"|"image":\{')
 
 
 def picture(number: int, size: int = 30) -> ImageContent:
@@ -114,6 +114,8 @@ async def check_overflow(
         settings: dict[str, Any] = {}
         if interface is ANTHROPIC:
             settings["models"] = {interface.model: {"context-tokens": LIMIT_TOKENS}}
+        if interface is BEDROCK:
+            settings["models"] = {interface.model: {"native": {"images": 100}}}
         if interface is LLAMACPP:
             settings["context_tokens"] = LIMIT_TOKENS
         async with interface.open_session(server, home, **settings) as session:

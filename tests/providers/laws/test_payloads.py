@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fakes.interfaces import ANTHROPIC, RESPONSES, RecordedInterface
+from tests.fakes import bedrock_replies
+from tests.fakes.interfaces import ANTHROPIC, BEDROCK, RESPONSES, RecordedInterface
 from tests.fakes.strict import Events
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.base.exceptions import RequestRefused
@@ -80,6 +81,18 @@ def _reply_responses(number: int) -> Events:
     )
 
 
+def _reply_bedrock(number: int) -> Events:
+    return bedrock_replies.reply(
+        bedrock_replies.reasoning_block(0, f"thought {number}", signature=f"SIG{number}=="),
+        bedrock_replies.redacted_block(1, f"hidden{number:03}".encode()),
+        bedrock_replies.tool_block(
+            2, "web_search", '{"query":"x"}', call=f"srv_{number}", kind="server_tool_use"
+        ),
+        bedrock_replies.result_block(3, {"text": "found"}, call=f"srv_{number}"),
+        bedrock_replies.text_block(4, f"answer {number}"),
+    )
+
+
 _REASONING = responses.reasoning(LONG, encrypted=SIGNATURE)
 OPAQUE = (
     Opaque(
@@ -104,6 +117,19 @@ OPAQUE = (
         _reply_responses,
         ('"SIG{}=="', '"ws_{}"'),
         "web_search_call",
+    ),
+    Opaque(
+        BEDROCK,
+        "amazon.nova-2-lite-v1:0",
+        ("thinking", "redacted", "omitted", "server", "citations", "unicode"),
+        bedrock_replies.reply(
+            bedrock_replies.reasoning_block(0, LONG, signature=SIGNATURE),
+            bedrock_replies.text_block(1, "Well."),
+        ),
+        LONG.split("\u2028")[0].encode(),
+        _reply_bedrock,
+        ('"SIG{}=="', '"srv_{}"'),
+        "toolUse",
     ),
 )
 every_opaque = pytest.mark.parametrize("opaque", OPAQUE, ids=lambda one: one.interface.row)

@@ -57,7 +57,9 @@ every_caching = every(lambda one: one.caches and one is not CONTRACT)
 PNG = b"\x89PNG\r\n\x1a\n"
 #: Ends of JSON, which are not part of what a cache holds.
 _CLOSERS = re.compile(rb'[\]}"]*\Z')
-_MARK = b',"cache_control":{"type":"ephemeral"}'
+_MARK = re.compile(
+    rb',"cache_control":\{"type":"ephemeral"\}|,\{"cachePoint":\{"type":"default"\}\}'
+)
 
 
 def weather(city: str) -> str:
@@ -170,7 +172,7 @@ def read_members(body: bytes) -> Sequence[Any]:
         # Servers read a text as an array with this part alone.
         if "input" not in members and "system" not in members and _is_text(message.get("content")):
             message["content"] = [{"type": "text", "text": message["content"]}]
-    return [members.get("tools"), members.get("system"), messages]
+    return [members.get("tools", members.get("toolConfig")), members.get("system"), messages]
 
 
 def _is_text(content: object) -> bool:
@@ -180,8 +182,8 @@ def _is_text(content: object) -> bool:
 def encode_kept(body: bytes) -> bytes:
     """What a cache holds of a request: all that can be continued, or what the last mark covers."""
     text = encode(read_members(body))
-    before, mark, _ = text.rpartition(_MARK)
-    return _CLOSERS.sub(b"", (before if mark else text).replace(_MARK, b""))
+    marks = [found.start() for found in _MARK.finditer(text)]
+    return _CLOSERS.sub(b"", _MARK.sub(b"", text[: marks[-1]] if marks else text))
 
 
 def encode(value: object) -> bytes:
@@ -191,7 +193,7 @@ def encode(value: object) -> bytes:
 def find_breaks(bodies: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield the requests that do not begin as the one before, with both from where they differ."""
     for number, (before, after) in enumerate(pairwise(bodies), 1):
-        kept, again = encode_kept(before), encode(read_members(after)).replace(_MARK, b"")
+        kept, again = encode_kept(before), _MARK.sub(b"", encode(read_members(after)))
         if not again.startswith(kept):
             place = next(i for i in range(len(kept)) if again[i : i + 1] != kept[i : i + 1])
             yield number, kept[max(place - 60, 0) :], again[max(place - 60, 0) : place + 200]

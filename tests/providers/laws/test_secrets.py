@@ -21,7 +21,14 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.anthropic import answer_json
-from tests.fakes.interfaces import ANTHROPIC, OLLAMA, RESPONSES, VENDORS, RecordedInterface
+from tests.fakes.interfaces import (
+    ANTHROPIC,
+    BEDROCK,
+    OLLAMA,
+    RESPONSES,
+    VENDORS,
+    RecordedInterface,
+)
 from tests.fakes.server import HttpAnswer, ReceivedRequest
 from vibe_llms.base import redaction
 from vibe_llms.base.configuration import StorageSettings
@@ -38,7 +45,7 @@ WAYS = [
     (interface, credential)
     for interface in VENDORS.values()
     for credential in ("key", "package")
-    if (interface, credential) != (OLLAMA, "package")
+    if (interface, credential) not in ((OLLAMA, "package"), (BEDROCK, "package"))
 ]
 every_way = pytest.mark.parametrize(
     ("interface", "credential"), WAYS, ids=[f"{one.row}-{way}" for one, way in WAYS]

@@ -30,6 +30,9 @@ from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import conversions, pieces, requests
 from vibe_llms.providers.anthropic import history as anthropic_history
 from vibe_llms.providers.anthropic import messages as anthropic_messages
+from vibe_llms.providers.bedrock import history as bedrock_history
+from vibe_llms.providers.bedrock import messages as bedrock_messages
+from vibe_llms.providers.bedrock import model as bedrock_model
 from vibe_llms.providers.ollama import history as ollama_history
 from vibe_llms.providers.ollama import messages as ollama_messages
 from vibe_llms.providers.openai import contents as openai_contents
@@ -41,7 +44,7 @@ from vibe_llms.session.core import Session
 MODULES = (
     *(conversions, pieces, requests, anthropic_messages, anthropic_history),
     *(openai_contents, chat_messages, response_messages),
-    *(ollama_history, ollama_messages),
+    *(ollama_history, ollama_messages, bedrock_history, bedrock_messages, bedrock_model),
 )
 #: The rows whose requests have members for whatever a program wants to note.
 METADATA = ("anthropic", "openai", "openai-chat")

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import shout
+from tests.fakes import bedrock_replies, shout
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import EVERY, HttpInterface, every_interface, every_vendor
 from tests.fakes.llamacpp import tokenize
 from vibe_llms.messages.canisters import Usage, UserCanister
 from vibe_llms.providers.anthropic import streams as anthropic_streams
+from vibe_llms.providers.bedrock import readings as bedrock_readings
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp import streams as llamacpp_streams
 from vibe_llms.providers.ollama import streams as ollama_streams
@@ -58,12 +59,16 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
         7,
         Usage(20, 30, 0, 7, 0),
     ),
+    "bedrock": (bedrock_replies.text_reply("Hello."), 140, 9, Usage(20, 90, 30, 9, 0)),
     "shout": (shout.text_reply("Hello."), 3, 1, Usage(3, output_tokens=1)),
     "llamacpp": (EVERY["llamacpp"].texts("Hello."), PROMPT, 6, Usage(PROMPT, 0, 0, 6, 0)),
     "scripted": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
     "contract": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
 }
-MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams)
+MODULES = (
+    *(anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams),
+    bedrock_readings,
+)
 
 
 async def check_usage(interface: Interface) -> None:

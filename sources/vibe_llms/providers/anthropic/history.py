@@ -23,7 +23,7 @@ from vibe_llms.providers.anthropic.caching import RequestRhythm
 from vibe_llms.providers.anthropic.controls import read_native
 from vibe_llms.providers.anthropic.messages import MODULE, AnthropicPiece, nativize
 from vibe_llms.providers.conversions import is_own
-from vibe_llms.providers.histories import Exchange, MessageHistory
+from vibe_llms.providers.histories import Exchange, MessageHistory, ThinkingRun
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Fragment, append_member, encode_json, interleave
 
@@ -107,11 +107,7 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         self.rhythm = RequestRhythm()
         self._midway = read_native(model).system_messages
         self._unpaired: list[Notice] = []
-        # True if the current run of calls and results began with thinking; None outside of a run.
-        # If other contents come with the results, the interface does not say whether the run
-        # continues, so `_thought_since` counts from there.
-        self._thought: bool | None = None
-        self._thought_since: bool | None = None
+        self._run = ThinkingRun()
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
         """Add the next canister; return notices about contents that are changed or not sent."""
@@ -184,26 +180,20 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         Such a request must not ask for thinking of type `enabled`: its run has to begin with some.
         """
         spoken = _Spoken(self.open.spoken)
-        begun = (self._thought, self._thought_since)
-        if spoken.silent:
-            return False in begun
-        thought = all(spoken.thinks if one is None else one for one in begun)
-        return bool(self.open.calls) and not thought
+        return self._run.forbids(
+            silent=spoken.silent, thinks=spoken.thinks, called=bool(self.open.calls)
+        )
 
     def append_exchange(self, exchange: Exchange[AnthropicPiece]) -> None:
         """Keep an exchange that is closed."""
         super().append_exchange(exchange)
         spoken = _Spoken(exchange.spoken)
-        heard = any(self._is_heard(piece) for piece in exchange.others)
-        if spoken.silent:
-            # The text before and after it becomes one user message.
-            self._thought_since = None if heard else self._thought_since
-        elif not exchange.calls:
-            self._thought = self._thought_since = None
-        else:
-            self._thought = spoken.thinks if self._thought is None else self._thought
-            since = spoken.thinks if self._thought_since is None else self._thought_since
-            self._thought_since = None if heard else since
+        self._run.close(
+            silent=spoken.silent,
+            thinks=spoken.thinks,
+            called=bool(exchange.calls),
+            heard=any(self._is_heard(piece) for piece in exchange.others),
+        )
 
     def push(
         self, recent: list[_Message], exchange: Exchange[AnthropicPiece], *, last: bool
