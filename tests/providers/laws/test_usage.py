@@ -13,6 +13,7 @@ from tests.fakes.interfaces import EVERY, HttpInterface, every_interface, every_
 from tests.fakes.llamacpp import tokenize
 from vibe_llms.messages.canisters import Usage, UserCanister
 from vibe_llms.providers.anthropic import streams as anthropic_streams
+from vibe_llms.providers.gemini import streams as gemini_streams
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp import streams as llamacpp_streams
 from vibe_llms.providers.ollama import streams as ollama_streams
@@ -22,6 +23,7 @@ from vibe_llms.testing import Part, ScriptedReply
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,
+    gemini_replies,
     ollama_replies,
     responses_replies,
 )
@@ -58,12 +60,30 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
         7,
         Usage(20, 30, 0, 7, 0),
     ),
+    "gemini": (
+        [
+            gemini_replies.chunk(gemini_replies.text("Hello.")),
+            {
+                **gemini_replies.chunk(finish="STOP"),
+                "usageMetadata": {
+                    **gemini_replies.usage(5, prompt=50, cached=30, thoughts=4),
+                    "toolUsePromptTokenCount": 7,
+                },
+            },
+        ],
+        50 + 7,
+        9,
+        Usage(27, 30, 0, 5, 4),
+    ),
     "shout": (shout.text_reply("Hello."), 3, 1, Usage(3, output_tokens=1)),
     "llamacpp": (EVERY["llamacpp"].texts("Hello."), PROMPT, 6, Usage(PROMPT, 0, 0, 6, 0)),
     "scripted": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
     "contract": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
 }
-MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams)
+MODULES = (
+    *(anthropic_streams, response_streams, chat_chunks),
+    *(ollama_streams, llamacpp_streams, gemini_streams),
+)
 
 
 async def check_usage(interface: Interface) -> None:
