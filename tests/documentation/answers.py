@@ -1,14 +1,18 @@
-"""What the fakes of Anthropic and of Ollama answer to the questions that the pages ask."""
+"""What the fakes of Anthropic, Ollama and Gemini answer to the questions that the pages ask."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.server import HttpAnswer, ReceivedRequest
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import text_of
+from vibe_llms.testing import ScriptedReply, fake_server
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
 from vibe_llms.testing.wires.ollama_replies import text_reply
 
@@ -44,13 +48,31 @@ _PAGE_CITATION = {
 }
 
 
+_SEEN = {
+    "What happens here?": ("VideoContent", "A door opens."),
+    "What do you hear?": ("AudioContent", "A bell."),
+    "Who is this?": ("VideoContent", "A large rabbit."),
+    "And in this one?": ("VideoContent", "A large rabbit wakes up."),
+}
+
+
+def answer_for_gemini(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
+    """The answer to the last question, if what it is about came with it."""
+    contents = canisters[-1].contents
+    asked = text_of(contents)
+    kind, answer = _SEEN.get(asked, ("TextualContent", _TEXTS.get(asked, f"You said: {asked}")))
+    assert kind in [type(content).__name__ for content in contents]
+    return ScriptedReply.from_chunks(*answer.split(" ", 0))
+
+
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person; at the same address for Ollama too."""
+    """Answers by the last words of the person; at the same address for Ollama and Gemini too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
         # It is asked in this server's thread, and serves nothing itself.
         self.ollama = FakeOllama()
+        self.gemini = fake_server(answer_for_gemini, key="your-key")
         self.models = [
             {
                 "type": "model",
@@ -76,6 +98,10 @@ class Answering(FakeAnthropic):
             self.refusals += self.ollama.refusals
             self.ollama.refusals = []
             return answer
+        if request.path.startswith(("/v1beta/", "/upload/")):
+            answered = self.gemini.respond(request)
+            self.refusals += self.gemini.refusals
+            return answered
         if request.path == "/v1/messages":
             self.replies = [choose(request.json)]
         return super().respond(request)

@@ -23,6 +23,7 @@ MODULES = {
     "responses": "vibe_llms.providers.openai.responses",
     "messages": "vibe_llms.providers.anthropic",
     "ollama": "vibe_llms.providers.ollama",
+    "gemini": "vibe_llms.providers.gemini",
 }
 CASES = load_server_cases()
 
@@ -65,7 +66,7 @@ async def hold_turn(case: ServerCase) -> Outcome:
     shown = b'{"capabilities":["completion","tools"],"model_info":{}}'
     before = [respond(200, "application/json", shown)] if case.dialect == "ollama" else []
     async with RawServer(*before, first, later) as server:
-        tail = "" if case.dialect in ("messages", "ollama") else "/v1"
+        tail = "" if case.dialect in ("messages", "ollama", "gemini") else "/v1"
         row = {"module": MODULES[case.dialect], "base-url": server.url + tail}
         row |= {"credential": "none", **case.row}
         configuration = {"providers": {"field": row}}

@@ -121,4 +121,17 @@ def _ollama(text: str) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-_PLAIN = {"chat": _chat, "responses": _responses, "messages": _messages, "ollama": _ollama}
+def _gemini(text: str) -> bytes:
+    candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11}
+    last = {"candidates": [{**candidate, "finishReason": "STOP"}], "usageMetadata": usage}
+    return _events(last, named=False)
+
+
+_PLAIN = {
+    "chat": _chat,
+    "responses": _responses,
+    "messages": _messages,
+    "ollama": _ollama,
+    "gemini": _gemini,
+}

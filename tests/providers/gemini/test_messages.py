@@ -215,6 +215,8 @@ async def test_a_picture_of_another_model_is_described() -> None:
 async def test_tools_are_declared_with_schemas_of_openapi_and_names_that_begin_with_a_letter(
     fake_gemini: FakeGemini,
 ) -> None:
+    # https://github.com/zed-industries/zed/issues/44875 (const), openswarm-ai/openswarm#24
+    # (additionalProperties), https://github.com/kaitranntt/ccs/issues/25 (names).
     reference = {"$ref": "#/$defs/Place"}
     schema = {
         "type": "object",

@@ -39,6 +39,10 @@ def assimilate(*events: Mapping[str, Any]) -> tuple[ReplyCanister, ...]:
     return GEMINI.assimilate([encode(*events)])[0]
 
 
+def contents_of(canister: Any) -> list[Any]:
+    return list(canister.contents)
+
+
 def ending_of(canisters: Sequence[ReplyCanister]) -> Any:
     return canisters[-1].ending
 
@@ -193,7 +197,8 @@ def test_a_call_may_lack_arguments_or_have_them_as_text() -> None:
         ("see", {}),
     ]
     assert b"extra" in bytes(made[-1].native.data)
-    for bad in ({"args": {}}, {"name": 3, "args": {}}, {"name": ""}):
+    wrong: list[dict[str, Any]] = [{"args": {}}, {"name": 3, "args": {}}, {"name": ""}]
+    for bad in wrong:
         with pytest.raises(ReplyMalformed):
             assimilate(*reply(chunk({"functionCall": bad})))
 
@@ -202,7 +207,7 @@ def test_pictures_in_both_alphabets_of_base64_and_without_padding_are_read() -> 
     for data in ("_-8=", "/+8", "/+8="):
         blob = {"inlineData": {"mimeType": "image/png", "data": data}}
         (said,) = assimilate(*reply(chunk(blob)))
-        content = getattr(said, "contents", ())[0]
+        (content,) = contents_of(said)
         assert isinstance(content, ImageContent)
         assert content.data == b"\xff\xef"
     with pytest.raises(ReplyMalformed, match="inline data"):
@@ -211,7 +216,7 @@ def test_pictures_in_both_alphabets_of_base64_and_without_padding_are_read() -> 
 
 def test_sources_are_cited_and_the_metadata_kept() -> None:
     (said,) = GEMINI.whole("grounding")[0]
-    words, *metadata = getattr(said, "contents", ())
+    words, *metadata = contents_of(said)
     assert [(one.source, one.title, one.quote, one.start) for one in words.citations] == [
         ("https://example.org/a", "example.org", "", None),
         ("https://example.org/b", "Paper", "as shown", 3),

@@ -420,7 +420,8 @@ def move_signatures(patch: pytest.MonkeyPatch) -> None:
     def split_carelessly(text: str, signed: Any, **options: Any) -> Any:
         spans = signed.signatures if signed is not None else []
         joined = [(0, len(text), spans[-1][2])] if spans else []
-        return split(text, type(signed)(joined) if spans else None, **options)
+        kept = gemini_messages._Signed(joined) if spans else None
+        return split(text, kept, **options)
 
     patch.setattr(gemini_messages, "_split", split_carelessly)
 
