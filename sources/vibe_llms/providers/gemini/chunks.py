@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 
-class UsageMetadata(Struct, rename="camel"):
+class UsageMetadata(Struct, rename="camel", gc=False):
     """Token counts so far. The cached tokens are part of the prompt's, thoughts are not output."""
 
     prompt_token_count: int | None = None
@@ -19,7 +19,7 @@ class UsageMetadata(Struct, rename="camel"):
     tool_use_prompt_token_count: int | None = None
 
 
-class Part(Struct, rename="camel"):
+class Part(Struct, rename="camel", gc=False):
     """Members of a part that are read while it arrives; other kinds of parts have no text."""
 
     text: str | None = None
@@ -45,7 +45,7 @@ class GeminiCandidate(Struct, rename="camel"):
     index: int | None = None
 
 
-class PromptFeedback(Struct, rename="camel"):
+class PromptFeedback(Struct, rename="camel", gc=False):
     """Verdict on the prompt; with a reason, there is no reply."""
 
     block_reason: str | None = None
