@@ -185,7 +185,8 @@ def ask_gemini(server: FakeServer, *, streaming: bool, **options: Any) -> Unders
         for candidate in response.candidates or ():
             for part in (candidate.content.parts if candidate.content else None) or ():
                 if part.function_call is not None:
-                    understood.calls.append((part.function_call.name, part.function_call.args))
+                    made: Any = part.function_call
+                    understood.calls.append((made.name, made.args))
                 elif part.thought:
                     understood.reasoning += part.text or ""
                 else:

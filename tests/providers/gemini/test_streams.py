@@ -121,6 +121,12 @@ def test_a_blocked_prompt_is_a_refusal_with_its_reason() -> None:
         assimilate({"promptFeedback": {}, "usageMetadata": usage(0)})
 
 
+def test_a_refusal_without_an_explanation_has_googles_word_for_it() -> None:
+    ending = ending_of(assimilate(chunk(finish="BLOCKLIST")))
+    assert (ending.reason, ending.detail) == (StopReason.REFUSED, "BLOCKLIST")
+    assert "PROHIBITED_CONTENT" in ending_of(GEMINI.whole("blocked")[0]).detail
+
+
 def test_the_finish_message_is_the_detail() -> None:
     ending = ending_of(GEMINI.whole("refusal")[0])
     assert (ending.native_reason, ending.detail) == ("SAFETY", "It is dangerous.")

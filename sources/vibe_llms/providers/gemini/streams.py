@@ -331,10 +331,15 @@ class GeminiAssimilator(StreamAssimilator):
         blocked = self._blocked
         if blocked is not None and not self._finish:
             word = repair_text(blocked.block_reason or "")
+            detail = repair_text(blocked.block_reason_message or "")
             return ReplyClosed(
-                StopReason.REFUSED, word, repair_text(blocked.block_reason_message or "")
+                StopReason.REFUSED, word, detail or f"the prompt is blocked ({word})"
             )
-        return close_reply(self.provider, self._finish, detail=self._detail, called=self._called)
+        closed = close_reply(self.provider, self._finish, detail=self._detail, called=self._called)
+        if closed.reason == StopReason.REFUSED and not closed.detail:
+            # Google's word says more than a refusal.
+            return msgspec.structs.replace(closed, detail=self._finish)
+        return closed
 
     def _read_leniently(self, data: bytes, error: Exception) -> Iterator[Delta]:
         """Read a chunk that the typed decoder refuses, such as one with lone surrogates."""
