@@ -28,6 +28,7 @@ from vibe_llms.base.exceptions import (
     CredentialRefused,
     PaymentRequired,
     RateLimited,
+    RequestRefused,
     RequestTooLarge,
 )
 from vibe_llms.invocation.invokers import Invoker
@@ -256,6 +257,7 @@ async def test_errors_are_told_by_their_reasons_and_say_when_to_come_again(
     retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "37.5s"}
     billing = failure(403, "PERMISSION_DENIED", details=[reason("BILLING_DISABLED")])
     long = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+    gone = "You do not have permission to access the File x1 or it may not exist."
     cases = [
         (
             failure(400, "INVALID_ARGUMENT", "bad key", details=[reason("API_KEY_INVALID")]),
@@ -264,6 +266,7 @@ async def test_errors_are_told_by_their_reasons_and_say_when_to_come_again(
         (failure(429, "RESOURCE_EXHAUSTED", "quota", details=[retry]), RateLimited),
         (billing, PaymentRequired),
         (failure(400, "INVALID_ARGUMENT", long), ContextOverflow),
+        (failure(403, "PERMISSION_DENIED", gone), RequestRefused),
         (
             failure(400, "INVALID_ARGUMENT", "Request payload size exceeds the limit"),
             RequestTooLarge,
@@ -271,7 +274,8 @@ async def test_errors_are_told_by_their_reasons_and_say_when_to_come_again(
     ]
     model = await produce_model(fake_gemini.url)
     for answer, kind in cases:
-        fake_gemini.replies = [answer]
+        # A file that is gone is looked up once more.
+        fake_gemini.replies = [answer, answer]
         with pytest.raises(kind) as caught:
             await model.converse(HI)
         error: Any = caught.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fakes.gemini import FakeGemini, Issued, check_request
@@ -64,6 +65,18 @@ async def test_each_signature_goes_back_on_the_part_that_it_came_on() -> None:
         {"text": "", "thoughtSignature": "RU5E"},
     ]
     assert notices == []
+
+
+async def test_a_text_that_was_changed_has_no_signatures() -> None:
+    model = await produce_model()
+    issued, reply = issued_by("signed")
+    said = reply[0]
+    assert isinstance(said, AssistantCanister)
+    thought, words = said.contents
+    cut = msgspec.structs.replace(words, data="One")
+    changed = msgspec.structs.replace(said, contents=(thought, cut))
+    body, _ = await assemble(model, [HI, changed, HI], issued=issued)
+    assert spoken(body)[1:] == [{"text": "One"}]
 
 
 @pytest.mark.parametrize("name", ["text", "thinking", "tools", "code", "image", "unknown"])

@@ -232,6 +232,9 @@ class _Work(Writer[GeminiPiece, Block]):
 def _split(text: str, signed: _Signed | None, *, thought: bool) -> list[Block]:
     """Return a text as the parts that it came in, as far as their signatures need it."""
     about = {"thought": True} if thought else {}
+    if signed is not None and any(end > len(text) for _, end, _ in signed.signatures):
+        # The text was changed, so no signature fits it.
+        signed = None
     parts: list[Block] = []
     place = 0
     for start, end, signature in signed.signatures if signed is not None else ():
