@@ -7,6 +7,7 @@ document with a file, system text in mid-conversation, and a turn that was inter
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tests.fakes import (
     bedrock,
     bedrock_clients,
     bedrock_replies,
+    gemini,
     llamacpp,
     ollama,
     openai,
@@ -46,6 +48,7 @@ from vibe_llms.session.core import Session
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,
+    gemini_replies,
     ollama_replies,
     responses_replies,
 )
@@ -93,6 +96,11 @@ def think_with_chat() -> Any:
 def think_with_ollama() -> Any:
     lines = ollama_replies.tools_reply(*CALLS)
     return [ollama_replies.line(thinking="Hm."), *lines]
+
+
+def think_with_gemini() -> Any:
+    thought = gemini_replies.chunk(gemini_replies.text("Hm.", thought=True))
+    return [thought, *gemini_replies.tools_reply(*CALLS)]
 
 
 @dataclass
@@ -224,6 +232,17 @@ def speakers() -> list[Speaker]:
                 bedrock, bedrock.encode_event, bedrock_replies.text_reply(text)[:-1]
             ),
         ),
+        Speaker(
+            "gemini",
+            gemini_replies.MODEL,
+            gemini.FakeGemini,
+            think_with_gemini,
+            lambda: gemini_replies.reply(
+                gemini_replies.chunk(gemini_replies.call("tell", json.loads(CALLS[0][1])))
+            ),
+            gemini_replies.text_reply,
+            lambda text: cut_of(gemini, strict.encode_event, gemini_replies.text_reply(text)),
+        ),
     ]
 
 
@@ -302,7 +321,7 @@ async def test_a_conversation_goes_on_with_any_other_provider(
         events = await check_switch(session, served[first], served[second])
     assert any(isinstance(event, MessageProgressEvent) for event in events)
     reported = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
-    if first != second and first in ("anthropic", "openai", "bedrock"):
+    if first != second and first in ("anthropic", "openai", "bedrock", "gemini"):
         # Reasoning goes back to none but its issuer, and that is said.
         assert any("reasoning" in text for text in reported), reported
 

@@ -73,11 +73,28 @@ class Line(Struct):
     done: bool
 
 
+class Part(Struct):
+    text: str | None = None
+
+
+class Content(Struct):
+    parts: list[Part]
+
+
+class Candidate(Struct):
+    content: Content
+
+
+class GeminiChunk(Struct):
+    candidates: list[Candidate]
+
+
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "anthropic": msgspec.json.Decoder(Event),
     "chat": msgspec.json.Decoder(Chunk),
     "responses": msgspec.json.Decoder(ResponseDelta | ResponseCompleted),
     "ollama": msgspec.json.Decoder(Line),
+    "gemini": msgspec.json.Decoder(GeminiChunk),
 }
 
 

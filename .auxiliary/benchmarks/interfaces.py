@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import anthropic
 import ollama
 import openai
+from google import genai
 from measure import KEY
 
 
@@ -55,6 +56,12 @@ async def _stream_lines(client: Any, request: Mapping[str, Any]) -> AsyncIterato
         yield line
 
 
+async def _stream_gemini(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
+    contents = request.get("contents") or "hi"
+    async for chunk in await client.models.generate_content_stream(model="m", contents=contents):
+        yield chunk
+
+
 def _produce_anthropic(url: str) -> Any:
     return anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0)
 
@@ -65,6 +72,12 @@ def _produce_openai(url: str) -> Any:
 
 def _produce_ollama(url: str) -> Any:
     return ollama.AsyncClient(host=url)
+
+
+@asynccontextmanager
+async def _produce_gemini(url: str) -> AsyncIterator[Any]:
+    async with genai.Client(api_key=KEY, http_options={"base_url": url}).aio as client:
+        yield client
 
 
 ANTHROPIC = Interface(
@@ -80,4 +93,7 @@ RESPONSES = Interface(
     "responses", "openai", "openai", "gpt-6.1-sol", _produce_openai, _stream_response
 )
 OLLAMA = Interface("ollama", "ollama", "ollama", "qwen3:8b", _produce_ollama, _stream_lines)
-INTERFACES = (ANTHROPIC, CHAT, RESPONSES, OLLAMA)
+GEMINI = Interface(
+    "gemini", "google-genai", "gemini", "gemini-3.8-flash", _produce_gemini, _stream_gemini
+)
+INTERFACES = (ANTHROPIC, CHAT, RESPONSES, OLLAMA, GEMINI)

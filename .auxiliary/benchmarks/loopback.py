@@ -2,8 +2,8 @@
 
 `stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
 `packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word. The third argument
-is the interface: `anthropic`, `chat`, `responses` or `ollama`; the fourth is the number of tokens
-that the reply says were read.
+is the interface: `anthropic`, `chat`, `responses`, `ollama` or `gemini`; the fourth is the number
+of tokens that the reply says were read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from vibe_llms.messages.canisters import Usage
 from vibe_llms.testing.wires.anthropic import AnthropicWire
 from vibe_llms.testing.wires.chat_completions import ChatCompletionsWire
 from vibe_llms.testing.wires.core import AskedReply, Narrator, Wire
+from vibe_llms.testing.wires.gemini import GeminiWire
 from vibe_llms.testing.wires.ollama import OllamaWire
 from vibe_llms.testing.wires.responses import ResponsesWire
 
@@ -26,6 +27,7 @@ WIRES: dict[str, Wire] = {
     "chat": ChatCompletionsWire(),
     "responses": ResponsesWire(),
     "ollama": OllamaWire(),
+    "gemini": GeminiWire(),
 }
 #: What a reply says was read: less than what is counted before it is sent.
 READ_TOKENS = 30_000

@@ -16,7 +16,7 @@ from vibe_llms.providers.contract.model import ContractModel
 CHUNKS = 5_000
 CONVERSATIONS, CHUNKS_EACH = 200, 100
 #: Against the official packages; anthropic's decodes faster than openai's.
-BARS = {"anthropic": 0.6, "openai": 0.2, "ollama": 1.0}
+BARS = {"anthropic": 0.6, "openai": 0.2, "ollama": 1.0, "google-genai": 0.2}
 
 
 def measure_chunks(runs: int) -> list[Row]:

@@ -49,8 +49,8 @@ def load(
 
 #: The shipped rows, in their order.
 ROWS = [
-    *("anthropic", "bedrock", "openai", "openai-chat", "openrouter", "groq", "mistral", "deepseek"),
-    *("xai", "together", "gemini", "ollama", "llamacpp", "vllm", "lmstudio"),
+    *("anthropic", "bedrock", "openai", "openai-chat", "gemini", "openrouter", "groq", "mistral"),
+    *("deepseek", "xai", "together", "ollama", "llamacpp", "vllm", "lmstudio"),
     *("llamacpp-server", "scripted"),
 ]
 

@@ -16,7 +16,7 @@ from tests.fakes.anthropic import KEY, FakeAnthropic, failure
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.ollama import FakeOllama
 from tests.pictures import make_png
-from vibe_llms.testing.wires.anthropic_replies import text_reply
+from vibe_llms.testing.wires.anthropic_replies import reply, text_block, text_reply
 from vibe_llms.testing.wires.ollama_replies import MODEL as OLLAMA_MODEL
 
 PNG = make_png()
@@ -436,6 +436,12 @@ def test_an_end_that_matters_is_noted(tmp_path: Path, reason: str, words: str) -
     assert words in ask("-m", model, "go").errors
     assert ask("-q", "-m", model, "go").errors == ""
     assert ask("--json", "-m", model, "go").json["stop_reason"] == reason
+
+
+def test_the_reason_of_a_refusal_is_noted(claude: FakeAnthropic) -> None:
+    details = {"type": "refusal", "category": "bio", "explanation": None}
+    claude.replies = [reply(text_block(0, "I"), stop_reason="refusal", stop_details=details)]
+    assert "refused to answer: bio" in ask("hi").errors
 
 
 def test_one_object_describes_the_turn(claude: FakeAnthropic) -> None:

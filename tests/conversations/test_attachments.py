@@ -110,6 +110,13 @@ def test_text_is_attached_as_utf_8_whatever_it_was() -> None:
     [
         ("https://e.org/a.PNG?x", "", ImageContent(Location("https://e.org/a.PNG?x"), "image/png")),
         ("HTTP://e.org/a.pdf", "", FileContent(Location("HTTP://e.org/a.pdf"), "application/pdf")),
+        ("https://e.org/a.mp4", "", VideoContent(Location("https://e.org/a.mp4"), "video/mp4")),
+        ("https://e.org/a.mp3", "", AudioContent(Location("https://e.org/a.mp3"), "audio/mpeg")),
+        (
+            "https://youtu.be/x?t=3",
+            "",
+            VideoContent(Location("https://youtu.be/x?t=3"), "video/mp4"),
+        ),
         ("https://e.org/a", "image/gif", ImageContent(Location("https://e.org/a"), "image/gif")),
     ],
 )  # fmt: skip

@@ -1,9 +1,9 @@
-"""What the fakes of Anthropic and of Ollama answer to the questions that the pages ask."""
+"""What the fakes of Anthropic, Ollama and Gemini answer to the questions that the pages ask."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic
@@ -11,6 +11,10 @@ from tests.fakes.bedrock import FakeBedrock
 from tests.fakes.bedrock_replies import text_reply as bedrock_reply
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.server import HttpAnswer, ReceivedRequest
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import text_of
+from vibe_llms.testing import ScriptedReply, fake_server
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
 from vibe_llms.testing.wires.ollama_replies import text_reply
 
@@ -47,8 +51,25 @@ _PAGE_CITATION = {
 }
 
 
+_SEEN = {
+    "What happens here?": ("VideoContent", "A door opens."),
+    "What do you hear?": ("AudioContent", "A bell."),
+    "Who is this?": ("VideoContent", "A large rabbit."),
+    "And in this one?": ("VideoContent", "A large rabbit wakes up."),
+}
+
+
+def answer_for_gemini(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
+    """The answer to the last question, if what it is about came with it."""
+    contents = canisters[-1].contents
+    asked = text_of(contents)
+    kind, answer = _SEEN.get(asked, ("TextualContent", _TEXTS.get(asked, f"You said: {asked}")))
+    assert kind in [type(content).__name__ for content in contents]
+    return ScriptedReply.from_chunks(*answer.split(" ", 0))
+
+
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person; at the same address for Ollama and Bedrock too."""
+    """Answers by the last words of the person; as Ollama, Bedrock and Gemini too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
@@ -78,6 +99,7 @@ class Answering(FakeAnthropic):
                 "type": "SYSTEM_DEFINED",
             }
         ]
+        self.gemini = fake_server(answer_for_gemini, key="your-key")
         self.models = [
             {
                 "type": "model",
@@ -111,6 +133,10 @@ class Answering(FakeAnthropic):
             self.refusals += self.bedrock.refusals
             self.bedrock.refusals = []
             return answer
+        if request.path.startswith(("/v1beta/", "/upload/")):
+            answered = self.gemini.respond(request)
+            self.refusals += self.gemini.refusals
+            return answered
         if request.path == "/v1/messages":
             self.replies = [choose(request.json)]
         return super().respond(request)

@@ -19,6 +19,8 @@ from tests.fakes import (
     bedrock_clients,
     bedrock_replies,
     clients,
+    gemini,
+    gemini_clients,
     ollama,
     ollama_clients,
     openai,
@@ -35,6 +37,7 @@ from tests.fakes.strict import Events
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,
+    gemini_replies,
     ollama_replies,
     responses_replies,
 )
@@ -231,6 +234,15 @@ def _remember_converse(server: Any, events: Events) -> None:
     server.issued.remember(message["content"], BEDROCK.model)
 
 
+def _gemini_thoughts(thought: str, text: str, arguments: str) -> Events:
+    return gemini_replies.reply(
+        gemini_replies.chunk(gemini_replies.text(thought, thought=True)),
+        gemini_replies.chunk(gemini_replies.text("a")),
+        gemini_replies.chunk(gemini_replies.text(text)),
+        gemini_replies.chunk(gemini_replies.call("speak", json.loads(arguments), "c", "U0lH")),
+    )
+
+
 def _remember_message(server: Any, events: Events) -> None:
     """What a server signed of a reply, although it is cut, it knows when it comes back."""
     message = anthropic.accumulate(events)
@@ -401,6 +413,40 @@ BEDROCK = FramedInterface(
     recordings=recordings.BEDROCK,
     signed=_remember_converse,
 )
+GEMINI = RecordedInterface(
+    row="gemini",
+    model=gemini_replies.MODEL,
+    module="vibe_llms.providers.gemini",
+    produce_server=gemini.FakeGemini,
+    connect=gemini_clients.produce_model,
+    refuse=lambda words: gemini.failure(400, "INVALID_ARGUMENT", words),
+    lost=gemini.failure(404, "NOT_FOUND", "models/m is not found for API version v1beta"),
+    texts=gemini_replies.text_reply,
+    tools=gemini_replies.tools_reply,
+    thoughts=_gemini_thoughts,
+    encode=lambda events: [*map(strict.encode_event, events)],
+    stream_bytes=gemini.stream_bytes,
+    whole=lambda events: gemini.answer_json(gemini_replies.gather(events)),
+    failures={
+        "limited": lambda **more: gemini.failure(429, "RESOURCE_EXHAUSTED", "slow", **more),
+        "broken": lambda **more: gemini.failure(500, "INTERNAL", "oh", **more),
+        "overloaded": lambda **more: gemini.failure(503, "UNAVAILABLE", "busy", **more),
+        "refused": lambda **more: gemini.failure(400, "INVALID_ARGUMENT", "no", **more),
+        "unauthorized": lambda **more: gemini.failure(401, "UNAUTHENTICATED", "key", **more),
+    },
+    late={
+        name: {"error": {"code": code, "message": "m", "status": word}}
+        for name, code, word in (
+            ("limited", 429, "RESOURCE_EXHAUSTED"),
+            ("broken", 500, "INTERNAL"),
+            ("overloaded", 503, "UNAVAILABLE"),
+        )
+    },
+    opened=0,
+    spoken=1,
+    recordings=recordings.GEMINI,
+    signed=lambda server, events: server.issued.remember(events, gemini_replies.MODEL),
+)
 SHOUT = HttpInterface(
     row="shout",
     model=shout.MODELS[0],
@@ -430,7 +476,7 @@ SHOUT = HttpInterface(
     thinks=False,
     caches=False,
 )  # fmt: skip
-VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK)}
+VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}
 SERVERS = {**VENDORS, SHOUT.row: SHOUT}
 EVERY: Mapping[str, Interface] = {
     **SERVERS,

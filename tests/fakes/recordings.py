@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
@@ -29,6 +30,7 @@ from vibe_llms.messages.canisters import (
     Usage,
 )
 from vibe_llms.messages.contents import (
+    ImageContent,
     NativeContent,
     NativePayload,
     ReasoningContent,
@@ -39,12 +41,14 @@ from vibe_llms.messages.events import Event
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.bedrock.streams import BedrockAssimilator
+from vibe_llms.providers.gemini.streams import GeminiAssimilator
 from vibe_llms.providers.ollama.streams import OllamaAssimilator
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
 from vibe_llms.providers.round_trip import Assimilator
 from vibe_llms.providers.transport import Incoming, Outgoing
 from vibe_llms.testing.wires.chat_completions_replies import complete
+from vibe_llms.testing.wires.gemini_replies import gather as gather_chunks
 from vibe_llms.testing.wires.ollama_replies import gather
 
 DATA = Path(__file__).parent.parent / "data"
@@ -509,9 +513,136 @@ class BedrockRecordings(Recordings):
         return [blocks, ending.native_reason, tokens]
 
 
+class GeminiRecordings(Recordings):
+    """Streams of Gemini's."""
+
+    row, folder, model = "gemini", "gemini", "gemini-3.8-flash"
+    module = "vibe_llms.providers.gemini"
+    assimilator = GeminiAssimilator
+
+    def body(self, name: str) -> dict[str, Any]:
+        return gather_chunks(self.events(name))
+
+    def ends(self, name: str) -> tuple[int, int]:
+        # A finish reason is an end too, unless the connection broke before the usage.
+        raw = self.load(name)
+        clean, end = super().ends(name)
+        reason = raw.find(b'"finishReason"')
+        break_ = b"\r\n\r" if b"\r\n" in raw else b"\n\n"
+        return (raw.index(break_, reason) if reason > 0 else clean), end
+
+    def read_officially(self, name: str) -> list[Any]:
+        from google.genai.models import _GenerateContentResponse_from_mldev
+        from google.genai.types import GenerateContentResponse
+
+        blocks: list[Any] = []
+        ending: list[Any] = ["", None]
+        for event in self.events(name):
+            # A newer server sends kinds of parts that the package does not know.
+            known = json.loads(json.dumps(event), object_hook=_drop_unknown)
+            converted = _GenerateContentResponse_from_mldev(known)
+            # Its decoder refuses lone surrogates, so others stand for them meanwhile.
+            written = json.dumps(converted, ensure_ascii=False).translate(_STAND_INS)
+            response = GenerateContentResponse.model_validate_json(written)
+            if response.usage_metadata is not None:
+                ending[1] = _read_gemini_usage(response.usage_metadata)
+            if response.prompt_feedback is not None and response.prompt_feedback.block_reason:
+                ending[0] = response.prompt_feedback.block_reason.value
+            for candidate in response.candidates or ():
+                for part in (candidate.content.parts if candidate.content else None) or ():
+                    _append_part(blocks, part.model_dump(mode="json", exclude_none=True))
+                if candidate.finish_reason is not None:
+                    ending[0] = candidate.finish_reason.value
+        for block in blocks:
+            if isinstance(block, list):
+                block[1] = repair_text(block[1])
+        return [blocks, *ending]
+
+    def read_canisters(self, canisters: Sequence[ReplyCanister]) -> list[Any]:
+        blocks: list[Any] = []
+        for canister in canisters:
+            if isinstance(canister, InvocationCanister):
+                signature = decode(canister.native).get("thoughtSignature", "")
+                made = (canister.call, canister.name, canister.parsed)
+                blocks.append(("call", *made, signature))
+                continue
+            for content in canister.contents:
+                native = decode(content.native)
+                match content:
+                    case TextualContent(text=text):
+                        blocks.append(["text", text, _signatures_of(native)])
+                    case ReasoningContent(text=text):
+                        blocks.append(["thought", text, _signatures_of(native)])
+                    case ImageContent(data=data, mimetype=mimetype):
+                        signature = native.get("thoughtSignature", "")
+                        blocks.append(("media", mimetype, data, signature))
+                    case NativeContent(label=label) if not label.endswith("Metadata"):
+                        blocks.append(("native", label, native.get("thoughtSignature", "")))
+        ending = canisters[-1].ending
+        assert ending is not None
+        return [blocks, ending.native_reason, ending.usage]
+
+
+_STAND_INS = {code: chr(0xF0000 + code) for code in range(0xD800, 0xE000)}
+_SURROGATES = {0xF0000 + code: chr(code) for code in _STAND_INS}
+
+
+def _drop_unknown(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in value.items() if name != "hologram"}
+
+
+def _signatures_of(native: Mapping[str, Any]) -> list[str]:
+    return [signature for _, _, signature in native.get("signatures", ())]
+
+
+def _read_gemini_usage(usage: Any) -> Usage:
+    cached = usage.cached_content_token_count or 0
+    return Usage(
+        (usage.prompt_token_count or 0) - cached,
+        cached,
+        0,
+        usage.candidates_token_count or 0,
+        usage.thoughts_token_count or 0,
+    )
+
+
+def _append_part(blocks: list[Any], part: Mapping[str, Any]) -> None:
+    """A part as the official package reads it."""
+    signature = _encode_signature(part.get("thought_signature", ""))
+    match part:
+        case {"text": text}:
+            kind = "thought" if part.get("thought") else "text"
+            if not text and not signature:
+                return
+            if not blocks or blocks[-1][0] != kind:
+                blocks.append([kind, "", []])
+            blocks[-1][1] += text.translate(_SURROGATES)
+            blocks[-1][2] += [signature] if signature else []
+        case {"function_call": call}:
+            arguments = json.dumps(call.get("args", {}), ensure_ascii=False)
+            parsed = json.loads(repair_text(arguments.translate(_SURROGATES)))
+            made = (call.get("id", ""), call["name"], parsed)
+            blocks.append(("call", *made, signature))
+        case {"inline_data": blob}:
+            data = base64.urlsafe_b64decode(blob["data"])
+            blocks.append(("media", blob["mime_type"], data, signature))
+        case _:
+            kinds = [name for name in part if name not in ("thought", "thought_signature")]
+            label = (
+                re.sub("_(.)", lambda found: found[1].upper(), kinds[0]) if kinds else "hologram"
+            )
+            blocks.append(("native", label, signature))
+
+
+def _encode_signature(text: str) -> str:
+    """Base64 as it was sent: the package writes the alphabet of addresses."""
+    return text.translate(str.maketrans("-_", "+/"))
+
+
 ANTHROPIC, CHAT = AnthropicRecordings(), ChatRecordings()
 RESPONSES, OLLAMA = ResponsesRecordings(), OllamaRecordings()
 BEDROCK = BedrockRecordings()
+GEMINI = GeminiRecordings()
 
 
 class ReplayTransport:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 FOLDER = Path(__file__).parent
-Dialect: TypeAlias = Literal["chat", "responses", "messages", "ollama", "bedrock"]
+Dialect: TypeAlias = Literal["chat", "responses", "messages", "ollama", "bedrock", "gemini"]
 
 
 class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):

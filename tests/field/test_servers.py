@@ -24,6 +24,7 @@ MODULES = {
     "messages": "vibe_llms.providers.anthropic",
     "ollama": "vibe_llms.providers.ollama",
     "bedrock": "vibe_llms.providers.bedrock",
+    "gemini": "vibe_llms.providers.gemini",
 }
 CASES = load_server_cases()
 

@@ -137,10 +137,18 @@ def frame(dialect: Dialect, payload: str) -> bytes:
     return b"".join(encode_event(json.loads(line)) for line in lines)
 
 
+def _gemini(text: str) -> bytes:
+    candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11}
+    last = {"candidates": [{**candidate, "finishReason": "STOP"}], "usageMetadata": usage}
+    return _events(last, named=False)
+
+
 _PLAIN = {
     "chat": _chat,
     "responses": _responses,
     "messages": _messages,
     "ollama": _ollama,
     "bedrock": _bedrock,
+    "gemini": _gemini,
 }

@@ -34,10 +34,7 @@ PACKAGES = (
     ("groq", "GROQ_BASE_URL", "https://gateway.test", "https://gateway.test/openai/v1"),
     ("together", "TOGETHER_BASE_URL", "https://gateway.test/v1", "https://gateway.test/v1"),
     ("ollama", "OLLAMA_HOST", "gateway.test", "http://gateway.test:11434"),
-    (
-        *("gemini", "GOOGLE_GEMINI_BASE_URL"),
-        *("https://gateway.test/", "https://gateway.test/v1beta/openai"),
-    ),
+    ("gemini", "GOOGLE_GEMINI_BASE_URL", "https://gateway.test/", "https://gateway.test"),
 )
 OPENAI = "${OPENAI_BASE_URL:-${OPENAI_API_BASE:-https://api.openai.com/v1}}"
 every_model = pytest.mark.parametrize("model", MODELS)

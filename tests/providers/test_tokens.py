@@ -19,7 +19,7 @@ from vibe_llms.testing import fake_server
 
 LIMIT = 2_000
 WORDS = "The sky is blue, they say. " * 500
-COUNTS = ("anthropic", "responses")
+COUNTS = ("anthropic", "responses", "gemini")
 
 
 @pytest.mark.parametrize("interface", ROWS)
@@ -33,7 +33,11 @@ async def test_an_estimate_says_what_it_is(interface: str, tmp_path: Path) -> No
     assert count.estimated is (interface not in COUNTS)
     assert 3_000 < count.tokens < 6_000
     asked = [received.request.path.rpartition("/")[2] for received in server.received]
-    expected = {"anthropic": ["count_tokens"], "responses": ["input_tokens"]}
+    expected = {
+        "anthropic": ["count_tokens"],
+        "responses": ["input_tokens"],
+        "gemini": ["gemini-3.8-flash:countTokens"],
+    }
     assert asked == expected.get(interface, [])
 
 
@@ -55,7 +59,9 @@ async def test_what_is_surely_too_long_is_not_sent(
             assert conversation.canisters == ()
             # The conversation goes on as if it had not been.
             assert (await conversation.converse("Hello?", streaming=streaming)).text == "Hi"
-    sent = [one.request for one in server.received if not one.request.path.endswith("tokens")]
+    sent = [
+        one.request for one in server.received if not one.request.path.lower().endswith("tokens")
+    ]
     assert b"Hello?" in sent[-1].body
     assert not any(b"they say" in request.body for request in sent)
 

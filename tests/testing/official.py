@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import ollama
 import openai
+from google import genai
 
 from vibe_llms.testing import FakeServer
 
@@ -43,6 +44,12 @@ def make_openai(server: FakeServer, **options: Any) -> openai.OpenAI:
 def make_ollama(server: FakeServer, **options: Any) -> ollama.Client:
     """A client of the package ollama."""
     return ollama.Client(host=server.ollama_url, timeout=20, **options)
+
+
+def make_gemini(server: FakeServer, **options: Any) -> genai.Client:
+    """A client of the package google-genai."""
+    given = {"api_key": server.key, **options}
+    return genai.Client(**given, http_options={"base_url": server.gemini_url, "timeout": 20_000})
 
 
 def ask_anthropic(server: FakeServer, *, streaming: bool, **options: Any) -> Understood:
@@ -159,10 +166,45 @@ def ask_ollama(server: FakeServer, *, streaming: bool, **options: Any) -> Unders
     return understood
 
 
+def ask_gemini(server: FakeServer, *, streaming: bool, **options: Any) -> Understood:
+    """Gemini's contents; the package has a method for each way."""
+    function = {"name": "weather", "parameters_json_schema": SCHEMA}
+    request: Any = {
+        "model": "gemini-3.8-flash",
+        "contents": QUESTION,
+        "config": {"tools": [{"function_declarations": [function]}]},
+        **options,
+    }
+    understood = Understood()
+    with make_gemini(server) as client:
+        if streaming:
+            responses = list(client.models.generate_content_stream(**request))
+        else:
+            responses = [client.models.generate_content(**request)]
+    for response in responses:
+        for candidate in response.candidates or ():
+            for part in (candidate.content.parts if candidate.content else None) or ():
+                if part.function_call is not None:
+                    made: Any = part.function_call
+                    understood.calls.append((made.name, made.args))
+                elif part.thought:
+                    understood.reasoning += part.text or ""
+                else:
+                    understood.text += part.text or ""
+            if candidate.finish_reason is not None:
+                understood.reason = candidate.finish_reason.value
+        usage: Any = response.usage_metadata
+        written = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
+        cached = usage.cached_content_token_count or 0
+        understood.usage = (usage.prompt_token_count, cached, written)
+    return understood
+
+
 Ask = Callable[..., Understood]
 ASKS: dict[str, Ask] = {
     "anthropic": ask_anthropic,
     "responses": ask_responses,
     "chat-completions": ask_chat,
     "ollama": ask_ollama,
+    "gemini": ask_gemini,
 }

@@ -56,7 +56,9 @@ async def report_turn(
     if turn.stop_reason == StopReason.LENGTH and not options.quiet:
         note("note: the answer was cut off by its length limit (-o output-tokens N)")
     if turn.stop_reason == StopReason.REFUSED and not options.quiet:
-        note("note: the model refused to answer")
+        ending = getattr(turn.canisters[-1], "ending", None)
+        reason = "" if ending is None or not ending.detail else f": {ending.detail}"
+        note(f"note: the model refused to answer{reason}")
     if not options.quiet and not options.json and "sources" not in facts:
         for line in list_citations(chain.from_iterable(one.contents for one in turn.canisters)):
             note(f"source: {line}", dim=True)

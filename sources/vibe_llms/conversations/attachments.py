@@ -49,7 +49,15 @@ _REMOTE_SUFFIXES = {
     ".pdf": "application/pdf",
     ".png": "image/png",
     ".webp": "image/webp",
+    ".m4a": "audio/mp4",
+    ".mp3": "audio/mpeg",
+    ".wav": "audio/wav",
+    ".mov": "video/quicktime",
+    ".mp4": "video/mp4",
+    ".webm": "video/webm",
 }
+#: Hosts whose pages are films for the providers that read them.
+_FILMS = frozenset({"youtube.com", "www.youtube.com", "m.youtube.com", "youtu.be"})
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -68,7 +76,7 @@ def read_attachment(source: str, mimetype: str = "") -> Content:
     the source cannot be read or its type is unknown.
     """
     if is_address(source):
-        known = mimetype or _REMOTE_SUFFIXES.get(_suffix_of(source), "")
+        known = mimetype or _find_remote_type(source)
         if not known:
             raise AttachmentUnreadable(f"{source}: unknown type; set it: --at {source} image/png")
         return _produce_content(Location(source), known, "")
@@ -225,6 +233,12 @@ def _suffix_of(source: str) -> str:
     except ValueError as error:
         raise AttachmentUnreadable(f"{source}: not a valid URL: {error}") from error
     return PurePath(path).suffix.lower()
+
+
+def _find_remote_type(source: str) -> str:
+    """Return the MIME type of what is at a URL, or an empty text."""
+    suffix = _suffix_of(source)
+    return "video/mp4" if urlsplit(source).hostname in _FILMS else _REMOTE_SUFFIXES.get(suffix, "")
 
 
 def _is_textual(mimetype: str) -> bool:

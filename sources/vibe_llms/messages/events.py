@@ -63,9 +63,9 @@ class Notice(Struct, frozen=True, gc=False):
     `subject` is a word for programs: `conversion` (the model receives a changed part of the
     history), `address`, `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
     `reply`, `ensemble`, `documents`, `hook`, `memory`, `preview`, `run`, `fallback`, `context`,
-    `window`, `steering` (a message that the user added was not sent). `canister` is the identity of
-    the message concerned, if any. `name` is the name of a file or other object in the text: notices
-    that differ only in the name can be shown as one.
+    `window`, `upload` (a file is stored at the provider), `steering` (a message that the user added
+    was not sent). `canister` is the identity of the message concerned, if any. `name` is the name
+    of a file or other object in the text: notices that differ only in the name can be shown as one.
     """
 
     subject: str

@@ -286,7 +286,9 @@ class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
 
     async def _ask_otherwise(self, request: Request, error: ProviderError) -> Outgoing | None:
         other = None if request.otherwise is None else request.otherwise(error)
-        return None if other is None else self._post(self.path, await other.produce_body())
+        if other is None:
+            return None
+        return self._post(other.path or self.path, await other.produce_body())
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:
         """Return the translator of one reply; `names` maps names on the wire to canonical names."""
@@ -421,8 +423,12 @@ class HttpClient(Generic[M, S]):
         model: str = "",
         settings: StreamSettings | None = None,
         slot: LimiterSlot | None = None,
+        headers: dict[str, str] | None = None,
     ) -> bytes:
-        """Return the whole body of a response that is not a reply."""
+        """Return the whole body of a response that is not a reply.
+
+        The headers of the response are added to `headers`.
+        """
         return await fetch(
             self.transport,
             outgoing,
@@ -430,6 +436,7 @@ class HttpClient(Generic[M, S]):
             settings=settings or self.stream,
             read_error=partial(errors.read, self.provider, model=model, size=outgoing.size),
             slot=slot,
+            headers=headers,
         )
 
     def read(self, decode: Callable[[bytes], T], body: bytes, what: str) -> T:

@@ -35,7 +35,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
 )
 from vibe_llms.messages.canisters import AssistantCanister, ReplyCanister, StopReason, Usage
-from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.contents import ReasoningContent, TextualContent
 from vibe_llms.messages.events import Notice
 from vibe_llms.messages.tracing import Tracer
 from vibe_llms.providers.accumulators import EMPTY_REPLY, Accumulator
@@ -228,7 +228,9 @@ def _report_doubts(canisters: Sequence[ReplyCanister], notify: Notifier, provide
 
 def _has_only_reasoning(canister: ReplyCanister) -> bool:
     contents = canister.contents if isinstance(canister, AssistantCanister) else ()
-    return bool(contents) and all(isinstance(one, ReasoningContent) for one in contents)
+    # A text without words only has a signature.
+    said = [one for one in contents if not (isinstance(one, TextualContent) and one.data == "")]
+    return bool(said) and all(isinstance(one, ReasoningContent) for one in said)
 
 
 def _charge_budgets(
@@ -299,20 +301,25 @@ async def fetch(
     notify: Notifier = ignore_notices,
     costly: bool = False,
     slot: LimiterSlot | None = None,
+    headers: dict[str, str] | None = None,
 ) -> bytes:
     """Return the whole body of a response that is not a reply, such as a list of models.
 
     A `costly` request is sent again only if it was refused: after a broken connection it may have
     been done, and be charged twice. A request that counts against the limits of a row has a `slot`.
+    The headers of the response are added to `headers`.
     """
     refused = True
 
     async def attempt(watch: Watch) -> bytes:
         nonlocal refused
-        body = _hand_over(outgoing, watch, settings.first_byte_seconds)
+        sent = _hand_over(outgoing, watch, settings.first_byte_seconds)
         try:
-            async with transport.open(outgoing, body) as incoming:
-                return await _read_whole(incoming, provider, settings, read_error, watch)
+            async with transport.open(outgoing, sent) as incoming:
+                body = await _read_whole(incoming, provider, settings, read_error, watch)
+                if headers is not None:
+                    headers.update(incoming.headers)
+                return body
         except ProviderError as error:
             refused = isinstance(error, RateLimited | ProviderOverloaded)
             raise
@@ -387,8 +394,8 @@ async def _attempt(
             if accumulator.ended:
                 await _drain(incoming)
                 return
-            if getattr(assimilator, "ending", False):
-                await _read_rest(incoming, assimilator, accumulator)
+            ending = getattr(assimilator, "ending", False)
+            if ending and await _read_rest(incoming, assimilator, accumulator):
                 break
             if trip.throttle is not None:
                 watch.rest()
@@ -474,8 +481,8 @@ async def _drain(incoming: Incoming) -> None:
 
 async def _read_rest(
     incoming: Incoming, assimilator: Assimilator, accumulator: Accumulator
-) -> None:
-    """Read for `DRAIN_SECONDS` after an early `[DONE]`."""
+) -> bool:
+    """Read for `DRAIN_SECONDS` after what looks like the end; return False if it was not."""
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
             chunks = aiter(incoming.chunks)
@@ -484,9 +491,12 @@ async def _read_rest(
                     chunk = await anext(chunks)
                 except (StopAsyncIteration, ProviderError):
                     # The reply is complete; its connection may lack a clean end.
-                    return
+                    break
                 for delta in assimilator.feed(chunk):
                     accumulator.accept(delta)
+                if not getattr(assimilator, "ending", True):
+                    return False
+    return True
 
 
 def _kind_of(incoming: Incoming) -> str:

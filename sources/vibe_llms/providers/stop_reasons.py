@@ -35,14 +35,14 @@ _WORDS: Mapping[StopReason, str] = {
     """,
     StopReason.LENGTH: """
         length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length
-        max_messages model_length token_limit output_limit max_token truncated
+        max_messages model_length token_limit output_limit max_token truncated continuation
         finish_reason_max_tokens
     """,
     StopReason.REFUSED: """
         content_filter content_filtered filtered refusal refused safety sensitive recitation
         blocklist prohibited_content spii language image_safety image_prohibited_content
         image_recitation guardrail_intervened guardrails blocked error_toxic policy_violation
-        content_policy_violation model_armor
+        content_policy_violation model_armor escalation pup_limited_disabled
     """,
     StopReason.PAUSED: "pause pause_turn paused",
 }

@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the variables that lead programs to the server, and serve until Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m vibe_llms.testing",
-        description="A fake server of the APIs of Anthropic, OpenAI and Ollama that answers from a "
-        "script, offline. It prints the environment variables that point programs to it; Ctrl-C "
-        "stops it.",
+        description="A fake server of the APIs of Anthropic, OpenAI, Gemini and Ollama that "
+        "answers from a script, offline. It prints the environment variables that point programs "
+        "to it; Ctrl-C stops it.",
     )
     parser.add_argument("script", nargs="?", help="a script in TOML (default: the model `demo`)")
     parser.add_argument("--port", type=int, default=0, help="the port (default: any free port)")

@@ -26,6 +26,7 @@ from vibe_llms.testing.wires.core import (
     estimate_tokens,
     play,
 )
+from vibe_llms.testing.wires.gemini import GeminiWire
 from vibe_llms.testing.wires.ollama import OllamaWire
 from vibe_llms.testing.wires.responses import ResponsesWire
 
@@ -34,11 +35,12 @@ AnyScript: TypeAlias = Sequence[str] | ScriptedReply | Script | Improvisation
 
 KEY = "sk-fake-0123456789abcdef"
 #: Models in the list if a script serves all names.
-LISTED = ("claude-sonnet-5-5", "gpt-5.5", "gpt-6.1-sol", "qwen3:8b")
+LISTED = ("claude-sonnet-5-5", "gpt-5.5", "gpt-6.1-sol", "gemini-3.8-flash", "qwen3:8b")
 _MODULES = {
     "vibe_llms.providers.anthropic": "",
     "vibe_llms.providers.openai.responses": "/v1",
     "vibe_llms.providers.openai.chat_completions": "/v1",
+    "vibe_llms.providers.gemini": "",
     "vibe_llms.providers.ollama": "",
 }
 _KEYLESS = "vibe_llms.providers.ollama"
@@ -47,9 +49,9 @@ _KEYLESS = "vibe_llms.providers.ollama"
 class Received(Struct):
     """A request to the fake server, and its outcome.
 
-    `interface` is `anthropic`, `responses`, `chat-completions` or `ollama`. `canisters` and
-    `invokers` are the contents of a request for a reply. `refusal` is the reason if it was refused
-    as malformed. `request` has the bytes and the headers.
+    `interface` is `anthropic`, `responses`, `chat-completions`, `gemini` or `ollama`. `canisters`
+    and `invokers` are the contents of a request for a reply. `refusal` is the reason if it was
+    refused as malformed. `request` has the bytes and the headers.
     """
 
     interface: str
@@ -67,7 +69,7 @@ class Received(Struct):
 
 
 class FakeServer(Listener):
-    """A server that speaks the interfaces of Anthropic, OpenAI and Ollama; see `fake_server`.
+    """A server that speaks the APIs of Anthropic, OpenAI, Gemini and Ollama; see `fake_server`.
 
     `received` holds all requests, in order. `refusals` lists the reasons of those refused as
     malformed; it is empty if the program under test works right. `configuration` and `keys` are for
@@ -97,6 +99,7 @@ class FakeServer(Listener):
         self._otherwise = ChatCompletionsWire()
         self._wires: Sequence[Wire] = (
             OllamaWire(),
+            GeminiWire(),
             AnthropicWire(),
             ResponsesWire(),
             self._otherwise,
@@ -111,6 +114,11 @@ class FakeServer(Listener):
     def openai_url(self) -> str:
         """The `base_url` for the package openai and programs that speak its interfaces."""
         return f"{self.url}/v1"
+
+    @property
+    def gemini_url(self) -> str:
+        """The `base_url` for the package google-genai and programs that speak its interface."""
+        return self.url
 
     @property
     def ollama_url(self) -> str:
@@ -149,13 +157,15 @@ class FakeServer(Listener):
         rows = {
             f"VIBE_LLMS_PROVIDERS__{name.upper().replace('-', '_')}__BASE_URL": row["base-url"]
             for name, row in self.configuration["providers"].items()
-            if name in ("anthropic", "openai", "openai-chat", "ollama")
+            if name in ("anthropic", "openai", "openai-chat", "gemini", "ollama")
         }
         return {
             "ANTHROPIC_BASE_URL": self.anthropic_url,
             "ANTHROPIC_API_KEY": self.key,
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": self.key,
+            "GOOGLE_GEMINI_BASE_URL": self.gemini_url,
+            "GEMINI_API_KEY": self.key,
             "OLLAMA_HOST": self.ollama_url,
             **rows,
         }
@@ -227,9 +237,9 @@ def fake_server(
     port: int = 0,
     recording: bool = True,
 ) -> FakeServer:
-    """Return a server that answers like Anthropic, OpenAI and Ollama, offline, from a script.
+    """Return a server that answers like Anthropic, OpenAI, Gemini and Ollama, from a script.
 
-    It works with `with` and `async with`, and runs in its own thread::
+    It works offline, with `with` and `async with`, and runs in its own thread::
 
         with fake_server(["Hel", "lo"]) as server:
             async with open_session(

@@ -78,10 +78,10 @@ CASES = {
         ControlInvalid, ["nonesuch"], controls=Controls(tool_choice="nonesuch")
     ),
     "a film": Case(
-        ContentUnsupported, ["does not accept a video"], contents=[VideoContent(b"x", "video/mp4")]
+        ContentUnsupported, ["does not accept a video"], contents=[VideoContent(b"x", "video/ogg")]
     ),
     "a sound": Case(
-        ContentUnsupported, ["does not accept a sound"], contents=[AudioContent(b"x", "audio/ogg")]
+        ContentUnsupported, ["does not accept a sound"], contents=[AudioContent(b"x", "audio/midi")]
     ),
     "a picture of an unknown kind": Case(
         ContentUnsupported, ["image/tiff"], contents=[ImageContent(b"II*\0", "image/tiff")]

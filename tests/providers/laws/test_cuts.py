@@ -6,9 +6,9 @@ sockets, since each takes milliseconds; a sample over sockets, where the server 
 connection.
 
 The mark of the end is `message_stop` for Anthropic, `response.completed` or its kin for Responses,
-`done` for Ollama. For Chat Completions it is a finish reason with `[DONE]` after it; a body that
-ends as HTTP wants it after a finish reason alone is whole, a connection that breaks there has cut
-it.
+`done` for Ollama. For Chat Completions it is a finish reason with `[DONE]` after it, for Gemini one
+with the usage; a body that ends as HTTP wants it after a finish reason alone is whole, a connection
+that breaks there has cut it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.fakes.backends import Interface
 from tests.fakes.interfaces import (
     ANTHROPIC,
     CHAT,
+    GEMINI,
     OLLAMA,
     RecordedInterface,
     every_interface,
@@ -224,7 +225,7 @@ async def test_taking_the_end_of_the_body_for_success_would_be_detected(
             return [self._produce_ending()]
         if interface is OLLAMA:
             return list(self._close(_Line(done=True)))
-        return self._end() if interface is CHAT else [ReplyClosed("finished")]
+        return self._end() if interface in (CHAT, GEMINI) else [ReplyClosed("finished")]
 
     kind = type(interface.recordings.produce_assimilator())
     monkeypatch.setattr(kind, "conclude", conclude)

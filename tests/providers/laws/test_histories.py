@@ -18,6 +18,7 @@ from tests.fakes.interfaces import (
     ANTHROPIC,
     BEDROCK,
     CHAT,
+    GEMINI,
     OLLAMA,
     RESPONSES,
     SHOUT,
@@ -63,6 +64,8 @@ from vibe_llms.providers.anthropic import history as anthropic_history
 from vibe_llms.providers.anthropic import messages as anthropic_messages
 from vibe_llms.providers.anthropic.model import AnthropicModel
 from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.gemini import history as gemini_history
+from vibe_llms.providers.gemini import messages as gemini_messages
 from vibe_llms.providers.histories import WireHistory
 from vibe_llms.providers.interfaces import Model, TurnContext
 from vibe_llms.providers.ollama import history as ollama_history
@@ -222,12 +225,15 @@ async def send(interface: Interface, *said: Canister) -> tuple[str, list[str]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in JSON."""
+    """Every text in JSON, but for signatures, which part the words of Gemini's replies."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, list):
+        for item in value:
             yield from _texts(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item) if name != "thoughtSignature" else ()
 
 
 UNSUPPORTED: Sequence[MediaContent] = (
@@ -235,8 +241,8 @@ UNSUPPORTED: Sequence[MediaContent] = (
     ImageContent(b"", "image/png"),
     ImageContent(Location("file:///etc/passwd")),
     ImageContent(Upload("file_1", "elsewhere")),
-    AudioContent(b"x", "audio/ogg"),
-    VideoContent(Location("https://example.org/a.mp4")),
+    AudioContent(b"x", "audio/midi"),
+    VideoContent(Location("https://example.org/a.ogv")),
     FileContent(b"x", "application/zip", "a.zip"),
     FileContent(b"x", name="\ud800"),
     FileContent(Location("https://example.org/a.zip"), "application/zip"),
@@ -405,20 +411,38 @@ def send_blank_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ollama_history._Message, "blank", property(lambda self: False))
 
 
+def send_unsigned_calls(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gemini_history, "UNSIGNED", b'"thought":false')
+
+
+def move_signatures(patch: pytest.MonkeyPatch) -> None:
+    split = gemini_messages._split
+
+    def split_carelessly(text: str, signed: Any, **options: Any) -> Any:
+        spans = signed.signatures if signed is not None else []
+        joined = [(0, len(text), spans[-1][2])] if spans else []
+        kept = gemini_messages._Signed(joined) if spans else None
+        return split(text, kept, **options)
+
+    patch.setattr(gemini_messages, "_split", split_carelessly)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("interface", "bug"),
     [
         *product((ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK), (share_identities,)),
-        *product((ANTHROPIC, RESPONSES, CHAT, BEDROCK), (leave_calls_unanswered,)),
+        *product((ANTHROPIC, RESPONSES, CHAT, BEDROCK, GEMINI), (leave_calls_unanswered,)),
         *product((OLLAMA, LLAMACPP), (take_any_result,)),
-        *product((ANTHROPIC, CHAT, RESPONSES, OLLAMA, BEDROCK), (lose_a_word,)),
+        *product((ANTHROPIC, CHAT, RESPONSES, OLLAMA, BEDROCK, GEMINI), (lose_a_word,)),
         (ANTHROPIC, forget_what_was_interrupted),
         (ANTHROPIC, end_with_thinking),
         *product((ANTHROPIC, BEDROCK), (send_what_others_signed,)),
         (ANTHROPIC, continue_what_others_paused),
         (ANTHROPIC, always_cite),
         (OLLAMA, send_blank_messages),
+        (GEMINI, send_unsigned_calls),
+        (GEMINI, move_signatures),
     ],
     ids=lambda one: one.name if isinstance(one, Interface) else one.__name__,
 )

@@ -35,7 +35,7 @@ from vibe_llms.testing import check_events
 
 LIMIT_TOKENS = 4_000
 PICTURE_TOKENS = 300
-_PICTURE = re.compile(rb'"type":"(?:input_)?image(?:_url)?"|"image":\{')
+_PICTURE = re.compile(rb'"type":"(?:input_)?image(?:_url)?"|"image":\{|"inlineData"')
 
 
 def picture(number: int, size: int = 30) -> ImageContent:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.fakes import bedrock_replies
-from tests.fakes.interfaces import ANTHROPIC, BEDROCK, RESPONSES, RecordedInterface
+from tests.fakes.interfaces import ANTHROPIC, BEDROCK, GEMINI, RESPONSES, RecordedInterface
 from tests.fakes.strict import Events
 from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.base.exceptions import RequestRefused
@@ -24,11 +24,13 @@ from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.opening import open_session
 from vibe_llms.providers.anthropic import messages as anthropic_messages
 from vibe_llms.providers.conversions import Conversion
+from vibe_llms.providers.gemini import messages as gemini_messages
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.responses import messages as responses_messages
 from vibe_llms.session.core import Session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing.wires import anthropic_replies as messages
+from vibe_llms.testing.wires import gemini_replies as gemini
 from vibe_llms.testing.wires import responses_replies as responses
 
 LONG = "Let me think about this\u2028 for a long time. é😀 " * 100
@@ -93,6 +95,15 @@ def _reply_bedrock(number: int) -> Events:
     )
 
 
+def _reply_gemini(number: int) -> Events:
+    code = {"language": "PYTHON", "code": f"print({number})"}
+    return gemini.reply(
+        gemini.chunk(gemini.text(f"thought {number}", thought=True)),
+        gemini.chunk({"executableCode": code, "thoughtSignature": f"SIG{number}=="}),
+        gemini.chunk(gemini.text(f"answer {number}")),
+    )
+
+
 _REASONING = responses.reasoning(LONG, encrypted=SIGNATURE)
 OPAQUE = (
     Opaque(
@@ -130,6 +141,21 @@ OPAQUE = (
         _reply_bedrock,
         ('"SIG{}=="', '"srv_{}"'),
         "toolUse",
+    ),
+    Opaque(
+        GEMINI,
+        "gemini-3.5-flash",
+        ("signed", "thinking", "tools", "code", "image", "unknown", "unicode", "grounding"),
+        gemini.reply(
+            gemini.chunk(gemini.text(LONG, SIGNATURE, thought=True)),
+            gemini.chunk(gemini.text("Well."), gemini.text("", SIGNATURE)),
+        ),
+        json.dumps(
+            {"text": "", "thoughtSignature": SIGNATURE}, separators=(",", ":"), ensure_ascii=False
+        ).encode(),
+        _reply_gemini,
+        ('"SIG{}=="', '"print({})"'),
+        "executableCode",
     ),
 )
 every_opaque = pytest.mark.parametrize("opaque", OPAQUE, ids=lambda one: one.interface.row)
@@ -282,8 +308,24 @@ def encode_items_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses_messages, "_nativize_reasoning", write_anew)
 
 
+def sign_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = gemini_messages._split
+
+    def split_carelessly(text: str, signed: Any, **options: Any) -> Any:
+        for span in () if signed is None else signed.signatures[:1]:
+            signed = gemini_messages._Signed([(0, len(text), span[2])])
+        return split(text, signed, **options)
+
+    monkeypatch.setattr(gemini_messages, "_split", split_carelessly)
+
+
 @pytest.mark.parametrize(
-    ("seed", "opaque"), [(strip_thinking, OPAQUE[0]), (encode_items_anew, OPAQUE[1])]
+    ("seed", "opaque"),
+    [
+        (strip_thinking, OPAQUE[0]),
+        (encode_items_anew, OPAQUE[1]),
+        (sign_the_whole_text, OPAQUE[2]),
+    ],
 )
 async def test_what_is_written_anew_would_be_detected(
     seed: Callable[[pytest.MonkeyPatch], None],

@@ -167,6 +167,8 @@ class Drawing:
 def read_members(body: bytes) -> Sequence[Any]:
     """The tools, the instructions and the messages of a request, in the order of a cache."""
     members = json.loads(body)
+    if "contents" in members:
+        return [members.get("tools"), members.get("systemInstruction"), members["contents"]]
     messages = members["messages"] if "messages" in members else members["input"]
     for message in messages:
         # Servers read a text as an array with this part alone.

@@ -24,6 +24,7 @@ from tests.fakes.anthropic import answer_json
 from tests.fakes.interfaces import (
     ANTHROPIC,
     BEDROCK,
+    GEMINI,
     OLLAMA,
     RESPONSES,
     VENDORS,
@@ -45,7 +46,7 @@ WAYS = [
     (interface, credential)
     for interface in VENDORS.values()
     for credential in ("key", "package")
-    if (interface, credential) not in ((OLLAMA, "package"), (BEDROCK, "package"))
+    if credential == "key" or interface not in (OLLAMA, BEDROCK, GEMINI)
 ]
 every_way = pytest.mark.parametrize(
     ("interface", "credential"), WAYS, ids=[f"{one.row}-{way}" for one, way in WAYS]
@@ -217,7 +218,7 @@ async def _ask_otherwise(
         await session.survey_models(interface.row)
     watcher.see(caught.value)
     server.key = key
-    if interface in (ANTHROPIC, RESPONSES):
+    if interface in (ANTHROPIC, RESPONSES, GEMINI):
         server.count = key
         model = await session.access_model(interface.address)
         with pytest.raises(ProviderError) as malformed:
@@ -255,8 +256,9 @@ async def test_the_key_is_to_be_seen_nowhere(
     watcher = Watcher()
     with echoing_server(interface, key) as server:
         await look_everywhere(interface, server, tmp_path, key, credential, watcher)
-        sent = [request.headers["authorization"] for request in server.requests]
-        assert set(sent) == {f"Bearer {key}"}
+        header = "x-goog-api-key" if interface is GEMINI else "authorization"
+        sent = [request.headers[header] for request in server.requests]
+        assert set(sent) == {key if interface is GEMINI else f"Bearer {key}"}
         bodies = [request.path.encode() + request.body for request in server.requests]
     assert watcher.complaints(key) == []
     assert not [body for body in bodies if key.encode() in body]

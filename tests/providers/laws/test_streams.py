@@ -11,9 +11,12 @@ import pytest
 
 from tests.fakes.interfaces import (
     ANTHROPIC,
+    GEMINI,
     OLLAMA,
     RESPONSES,
+    VENDORS,
     RecordedInterface,
+    every,
     every_recording,
     every_vendor,
 )
@@ -104,7 +107,7 @@ def test_what_was_read_can_be_stored_and_restored(interface: RecordedInterface, 
         json.loads(line.decode())
 
 
-@every_vendor
+@every(lambda one: one in VENDORS.values() and one is not GEMINI)
 def test_nothing_after_the_end_of_a_reply_is_read(interface: RecordedInterface) -> None:
     recordings = interface.recordings
     raw = recordings.load("text")

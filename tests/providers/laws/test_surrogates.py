@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from tests.fakes.backends import Interface
-from tests.fakes.interfaces import ANTHROPIC, EVERY, RESPONSES, SHOUT, HttpInterface, every_vendor
+from tests.fakes.interfaces import (
+    ANTHROPIC,
+    EVERY,
+    GEMINI,
+    RESPONSES,
+    SHOUT,
+    HttpInterface,
+    every_vendor,
+)
 from vibe_llms.base.exceptions import RequestRefused
 from vibe_llms.conversations import prompts
 from vibe_llms.conversations.conversation import Conversation
@@ -128,7 +136,7 @@ class Case:
     async def what_the_model_says(self) -> None:
         arguments = json.dumps({"word": self.text})
         reply = self.interface.thoughts(self.text, self.text, arguments)
-        if self.interface is RESPONSES:
+        if self.interface in (RESPONSES, GEMINI):
             self.interface.remember(self.server, reply)
         self.server.replies = [self.interface.escape(reply)]
 

@@ -14,6 +14,7 @@ from tests.fakes.llamacpp import tokenize
 from vibe_llms.messages.canisters import Usage, UserCanister
 from vibe_llms.providers.anthropic import streams as anthropic_streams
 from vibe_llms.providers.bedrock import readings as bedrock_readings
+from vibe_llms.providers.gemini import streams as gemini_streams
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.llamacpp import streams as llamacpp_streams
 from vibe_llms.providers.ollama import streams as ollama_streams
@@ -23,6 +24,7 @@ from vibe_llms.testing import Part, ScriptedReply
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,
+    gemini_replies,
     ollama_replies,
     responses_replies,
 )
@@ -60,6 +62,21 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
         Usage(20, 30, 0, 7, 0),
     ),
     "bedrock": (bedrock_replies.text_reply("Hello."), 140, 9, Usage(20, 90, 30, 9, 0)),
+    "gemini": (
+        [
+            gemini_replies.chunk(gemini_replies.text("Hello.")),
+            {
+                **gemini_replies.chunk(finish="STOP"),
+                "usageMetadata": {
+                    **gemini_replies.usage(5, prompt=50, cached=30, thoughts=4),
+                    "toolUsePromptTokenCount": 7,
+                },
+            },
+        ],
+        50 + 7,
+        9,
+        Usage(27, 30, 0, 5, 4),
+    ),
     "shout": (shout.text_reply("Hello."), 3, 1, Usage(3, output_tokens=1)),
     "llamacpp": (EVERY["llamacpp"].texts("Hello."), PROMPT, 6, Usage(PROMPT, 0, 0, 6, 0)),
     "scripted": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
@@ -67,7 +84,7 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
 }
 MODULES = (
     *(anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams),
-    bedrock_readings,
+    *(bedrock_readings, gemini_streams),
 )
 
 
