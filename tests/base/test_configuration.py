@@ -49,8 +49,19 @@ def load(
 
 #: The shipped rows, in their order.
 ROWS = [
-    *("anthropic", "openai", "openai-chat", "openrouter", "groq", "mistral", "deepseek", "xai"),
-    *("together", "gemini", "ollama", "llamacpp", "vllm", "lmstudio"),
+    *("anthropic", "openai", "openai-chat", "azure", "azure-chat", "azure-anthropic", "openrouter"),
+    *(
+        "groq",
+        "mistral",
+        "deepseek",
+        "xai",
+        "together",
+        "gemini",
+        "ollama",
+        "llamacpp",
+        "vllm",
+        "lmstudio",
+    ),
     *("llamacpp-server", "scripted"),
 ]
 

@@ -286,7 +286,9 @@ class HttpModel(RowModel[ModelConnection[S]], Generic[S]):
 
     async def _ask_otherwise(self, request: Request, error: ProviderError) -> Outgoing | None:
         other = None if request.otherwise is None else request.otherwise(error)
-        return None if other is None else self._post(self.path, await other.produce_body())
+        if other is None:
+            return None
+        return self._post(other.path or self.path, await other.produce_body())
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:
         """Return the translator of one reply; `names` maps names on the wire to canonical names."""
