@@ -30,10 +30,9 @@ def produce_azure_client(
     """A client of a shipped row, at the endpoint `url`."""
     loaded = load_configuration(overrides={"providers": {row: {"models": dict(models or {})}}})
     given = {name.replace("_", "-"): settings[name] for name in settings}
-    address = f"{url}/anthropic" if row == "azure-anthropic" else url
     configuration = ProviderConfiguration(
         configuration=loaded,
-        settings={"base-url": address, **given},
+        settings={"base-url": url, **given},
         stream=stream,
         credential=credential or Credential(row, given=Secret(KEY)),
     )

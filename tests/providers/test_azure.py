@@ -34,6 +34,9 @@ from vibe_llms.testing.wires.responses_replies import message, response_reply
 
 HI = [UserCanister.from_text("Hi")]
 SAID: Any = [{"role": "user", "content": "Hi"}]
+INPUT: Any = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+]
 DATED = "2025-04-01-preview"
 ROWS = ("azure", "azure-chat", "azure-anthropic")
 #: A deployment may have a dot, a colon or anything else in its name.
@@ -74,7 +77,7 @@ async def ask_officially(row: str, url: str, name: str, version: str) -> None:
     async with client:
         if row == "azure":
             await client.responses.create(
-                model=name, input=SAID, store=False, extra_headers=headers
+                model=name, input=INPUT, store=False, extra_headers=headers
             )
         else:
             await client.chat.completions.create(model=name, messages=SAID, extra_headers=headers)
@@ -131,7 +134,7 @@ async def test_requests_to_foundry_go_where_those_of_the_official_client_go() ->
 def test_any_address_of_a_resource_leads_to_its_endpoint(
     address: str, endpoint: str | None
 ) -> None:
-    assert find_endpoint(address) == (endpoint or address)
+    assert find_endpoint(address, "openai") == (endpoint or address)
 
 
 @pytest.mark.parametrize("version", ["", DATED])

@@ -33,8 +33,6 @@ from vibe_llms.providers.transport import Incoming, Outgoing, permit_transport
 
 #: Part of an address that stands for the name of the resource.
 RESOURCE = "RESOURCE"
-#: Beginning of the path that Azure appends to the endpoint of a resource.
-_INTERFACE = re.compile(r"/openai(?=/|\Z)")
 _DATED = re.compile(r"20\d\d-\d\d-\d\d(-preview)?")
 _UNDATED = ("", "v1", "preview", "latest")
 #: Reasons of `azure-identity` that say why a source was tried, and not what failed.
@@ -278,10 +276,12 @@ class AzureClient(HttpClient[M, Any]):
             ) from None
 
 
-def find_endpoint(address: str) -> str:
+def find_endpoint(address: str, maker: str) -> str:
     """Return the endpoint of a resource, from any address in it that its users copy.
 
-    >>> find_endpoint("https://r.openai.azure.com/openai/deployments/d/chat/completions?a=1")
+    `maker` begins the path that is appended to an endpoint.
+
+    >>> find_endpoint("https://r.openai.azure.com/openai/deployments/d/responses?a=1", "openai")
     'https://r.openai.azure.com'
     """
     try:
@@ -289,7 +289,7 @@ def find_endpoint(address: str) -> str:
     except ValueError:
         # The transport reports a wrong address.
         return address
-    prefix = _INTERFACE.split(path)[0].rstrip("/")
+    prefix = re.split(rf"/{maker}(?=/|\Z)", path)[0].rstrip("/")
     return f"{scheme}://{host}{prefix}"
 
 

@@ -63,6 +63,7 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
     "scripted": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
     "contract": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
 }
+USUAL = {"azure": "openai", "azure-chat": "openai-chat", "azure-anthropic": "anthropic"}
 MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams)
 
 

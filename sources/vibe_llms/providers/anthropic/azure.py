@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, AnthropicErrors
 from vibe_llms.providers.anthropic.model import AnthropicModel, AnthropicSettings
-from vibe_llms.providers.azure import AzureClient, check_quota, refine
+from vibe_llms.providers.azure import AzureClient, check_quota, find_endpoint, refine
 from vibe_llms.providers.models import HttpProvider
 from vibe_llms.providers.registry import register
 
-BASE_URL = "${ANTHROPIC_FOUNDRY_BASE_URL:-https://RESOURCE.services.ai.azure.com/anthropic}"
+BASE_URL = "${ANTHROPIC_FOUNDRY_BASE_URL:-https://RESOURCE.services.ai.azure.com}"
 SCOPE = "https://ai.azure.com/.default"
 
 
@@ -66,6 +66,10 @@ class FoundryClient(AzureClient[FoundryModel]):
     """Connection to a resource of Foundry."""
 
     variable = "ANTHROPIC_FOUNDRY_BASE_URL"
+
+    def find_place(self, endpoint: str) -> tuple[str, str]:
+        """Return the base address of the interface, and no query."""
+        return f"{find_endpoint(endpoint, 'anthropic')}/anthropic", ""
 
 
 register("azure-anthropic", HttpProvider.of(FoundryModel, FoundrySettings, FoundryClient))

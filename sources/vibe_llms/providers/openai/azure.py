@@ -101,7 +101,7 @@ class AzureOpenAIClient(AzureClient[M], OpenAIClient[M, Any]):
         version = self.settings.api_version
         dated = is_dated(version, self.provider)
         query = f"?api-version={version}" if version else ""
-        return f"{find_endpoint(endpoint)}/openai{'' if dated else '/v1'}", query
+        return f"{find_endpoint(endpoint, 'openai')}/openai{'' if dated else '/v1'}", query
 
     def embeddings_path(self, model: str) -> str:
         """Return the path of the vectors of a deployment."""
