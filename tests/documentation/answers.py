@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.azure import FakeAzure
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.server import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
 from vibe_llms.testing.wires.ollama_replies import text_reply
+from vibe_llms.testing.wires.responses_replies import message, response_reply
 
-#: The key that the pages show.
+#: The keys that the pages show.
 KEY = "sk-ant-your-key"
+AZURE_KEY = "your-azure-key"
 _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
@@ -45,12 +48,13 @@ _PAGE_CITATION = {
 
 
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person; at the same address for Ollama too."""
+    """Answers by the last words of the person; at the same address for Ollama and Azure too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
         # It is asked in this server's thread, and serves nothing itself.
         self.ollama = FakeOllama()
+        self.azure = FakeAzure(key=AZURE_KEY)
         self.models = [
             {
                 "type": "model",
@@ -75,6 +79,13 @@ class Answering(FakeAnthropic):
             answer = self.ollama.respond(request)
             self.refusals += self.ollama.refusals
             self.ollama.refusals = []
+            return answer
+        if request.path.startswith("/openai/"):
+            asked = request.json["input"][-1]["content"][-1]["text"]
+            self.azure.replies = [response_reply(message(_TEXTS.get(asked, f"You said: {asked}")))]
+            answer = self.azure.respond(request)
+            self.refusals += self.azure.refusals
+            self.azure.refusals = []
             return answer
         if request.path == "/v1/messages":
             self.replies = [choose(request.json)]

@@ -63,7 +63,7 @@ async def ask(row: str, server: Any, *, notices: list[str] | None = None, **opti
 
 async def ask_officially(row: str, url: str, name: str, version: str) -> None:
     """Send the same with the official package."""
-    key = {"api_key": KEY, "max_retries": 0}
+    key: dict[str, Any] = {"api_key": KEY, "max_retries": 0}
     if row == "azure-anthropic":
         async with AsyncAnthropicFoundry(base_url=f"{url}/anthropic", **key) as foundry:
             await foundry.messages.create(model=name, max_tokens=9, messages=SAID)
@@ -140,7 +140,7 @@ def test_any_address_of_a_resource_leads_to_its_endpoint(
 @pytest.mark.parametrize("version", ["", DATED])
 async def test_embeddings_go_to_their_deployment(version: str) -> None:
     with FakeAzure() as server:
-        client = produce_azure_client("azure", server.url, api_version=version)
+        client: Any = produce_azure_client("azure", server.url, api_version=version)
         found = await client.embed("text-embedding-3-small", ["a", "b"])
         await client.close()
         assert len(found.vectors) == 2
@@ -175,7 +175,7 @@ async def test_the_resource_takes_its_place_in_the_address() -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_without_a_resource_says_what_to_set(row: str) -> None:
     with pytest.raises(ConfigurationError, match=r"not known; set [A-Z_]+ to its") as it:
-        produce_azure_client(row, "https://RESOURCE.example")
+        produce_azure_client(row, "https://RESOURCE.example").transport.prepare()
     assert it.value.table == f"providers.{row}"
 
 

@@ -27,7 +27,7 @@ from vibe_llms.base.exceptions import (
 )
 from vibe_llms.base.redaction import redact
 from vibe_llms.providers.http_transport import HttpTransport, reveal_key
-from vibe_llms.providers.logins import AccessToken, Login
+from vibe_llms.providers.logins import AccessToken, CloudLogin
 from vibe_llms.providers.models import HttpClient, HttpModel
 from vibe_llms.providers.transport import Incoming, Outgoing, permit_transport
 
@@ -120,7 +120,7 @@ class AzureSettings(Protocol):
         ...
 
 
-class EntraLogin(Login):
+class EntraLogin(CloudLogin):
     """Login with Entra ID, from the sources that the programs of Azure share.
 
     This is the only class that uses `azure-identity`. Its sources are the environment, workload and
@@ -177,7 +177,11 @@ class AzureTransport:
     """Transport that adds the query of a version, and the token of a login if there is one."""
 
     def __init__(
-        self, sender: HttpTransport, query: str, login: Login | None, permit: Callable[..., None]
+        self,
+        sender: HttpTransport,
+        query: str,
+        login: CloudLogin | None,
+        permit: Callable[..., None],
     ) -> None:
         self._sender = sender
         self._query = query
@@ -227,13 +231,8 @@ class AzureClient(HttpClient[M, Any]):
     def produce_transport(self) -> AzureTransport:
         """Return the transport, with the key of the row or with a login."""
         settings: AzureSettings = self.settings
-        if RESOURCE in self.address and not settings.resource:
-            raise ConfigurationError(
-                f"the resource is not known; set {self.variable} to its endpoint, or base-url or "
-                "resource of the row",
-                table=f"providers.{self.provider}",
-            )
-        self.address = self.address.replace(RESOURCE, settings.resource)
+        if settings.resource:
+            self.address = self.address.replace(RESOURCE, settings.resource)
         base_url, query = self.find_place(self.address)
         self.settings = replace(self.settings, base_url=self.address)
         login = None
@@ -249,6 +248,12 @@ class AzureClient(HttpClient[M, Any]):
         )
 
         def permit(outgoing: Outgoing | None = None) -> None:
+            if RESOURCE in base_url:
+                raise ConfigurationError(
+                    f"the resource is not known; set {self.variable} to its endpoint, or base-url "
+                    "or resource of the row",
+                    table=f"providers.{self.provider}",
+                )
             permit_transport(base_url, self.provider, outgoing, offline=self.offline)
 
         return AzureTransport(sender, query, login, permit)

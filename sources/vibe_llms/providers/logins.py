@@ -39,7 +39,7 @@ class AccessToken(Struct, frozen=True):
         return self.ends - time.time() > seconds
 
 
-class Login(ABC):
+class CloudLogin(ABC):
     """Login of a row with `credential = "package"`.
 
     `package` is the module that must be installed, `distribution` its name and `extra` our extra

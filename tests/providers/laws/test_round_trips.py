@@ -39,7 +39,11 @@ from vibe_llms.testing import check_events
 HI = [UserCanister.from_text("Hi")]
 PNG = b"\x89PNG\r\n\x1a\n"
 #: Members that say what canisters say, so that they cannot be given as they are.
-RESERVED: Mapping[str, Sequence[str]] = {"openai": ["input"], "ollama": ["messages", "tools"]}
+RESERVED: Mapping[str, Sequence[str]] = {
+    "openai": ["input"],
+    "azure": ["input"],
+    "ollama": ["messages", "tools"],
+}
 
 
 def speak(word: str) -> str:

@@ -69,7 +69,7 @@ MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams, lla
 
 async def check_usage(interface: Interface) -> None:
     """What is reported of a reply is what its server counted, each token once."""
-    said, read, written, expected = REPLIES[interface.name]
+    said, read, written, expected = REPLIES[USUAL.get(interface.name, interface.name)]
     for streaming in (True, False):
         reply = said
         if isinstance(interface, HttpInterface) and not streaming:
