@@ -295,3 +295,26 @@ async def test_no_token_is_in_logs_errors_or_the_archive(
     for text in (caplog.text, str(caught.value), repr(caught.value), stored.decode("latin-1")):
         assert TOKEN not in text
         assert "header-of-the-app" not in text
+
+
+async def test_a_source_that_hangs_does_not_keep_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = """
+import asyncio
+from vibe_llms.providers.azure import EntraLogin
+async def main():
+    try:
+        async with asyncio.timeout(2):
+            await EntraLogin("azure", "https://ai.azure.com/.default").access()
+    except TimeoutError:
+        print("left")
+asyncio.run(main())
+"""
+    use_cli(monkeypatch, tmp_path, "exec sleep 9")
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "left\n"
+    assert time.monotonic() - started < 9

@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import ClassVar
@@ -80,7 +81,7 @@ class CloudLogin(ABC):
         """Return a token that does not end soon."""
         token = self._token
         if token is None or not token.lasts(RENEWED_SECONDS):
-            token = await asyncio.to_thread(self._renew)
+            token = await _run_aside(self._renew)
         return token.text
 
     def miss(self, words: str) -> CredentialMissing:
@@ -115,6 +116,25 @@ class CloudLogin(ABC):
             package=self.distribution,
             command=f"python -m pip install 'vibe-llms[{self.extra}]'",
         )
+
+
+async def _run_aside(work: Callable[[], AccessToken]) -> AccessToken:
+    """Return the result of some work in a thread that does not keep the process from ending.
+
+    A source of tokens may hang, and cannot be interrupted.
+    """
+    result: futures.Future[AccessToken] = futures.Future()
+
+    def run() -> None:
+        if not result.set_running_or_notify_cancel():
+            return
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001  (raised again where it is awaited)
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="vibe-llms login").start()
+    return await asyncio.wrap_future(result)
 
 
 class _LoadingFilter(logging.Filter):
