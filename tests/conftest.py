@@ -38,7 +38,7 @@ _PLUGIN_SETTINGS = ("timeout",)
 #: command behaves elsewhere.
 _FOREIGN = (
     *("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy"),
-    *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_", "OTEL_", "AWS_"),
+    *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_", "OTEL_", "AWS_", "AZURE_"),
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
 # Hundreds of tests start the program. Compiling it takes longer than most of them, so bytecode is

@@ -549,6 +549,7 @@ BROAD = {
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
     "providers.registry.guard_code": "a plugin's own code: it breaks only itself",
+    "providers.logins._run_aside.run": "raised again where the token is awaited",
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
     "embedding.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
     "storage.threads._Thread._carry_out": "raised where the work of a thread is awaited",

@@ -49,8 +49,9 @@ def load(
 
 #: The shipped rows, in their order.
 ROWS = [
-    *("anthropic", "bedrock", "openai", "openai-chat", "gemini", "openrouter", "groq", "mistral"),
-    *("deepseek", "xai", "together", "ollama", "llamacpp", "vllm", "lmstudio"),
+    *("anthropic", "bedrock", "openai", "openai-chat", "gemini", "azure", "azure-chat"),
+    *("azure-anthropic", "openrouter", "groq", "mistral", "deepseek", "xai", "together", "ollama"),
+    *("llamacpp", "vllm", "lmstudio"),
     *("llamacpp-server", "scripted"),
 ]
 

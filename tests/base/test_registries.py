@@ -91,6 +91,15 @@ def test_a_package_registers_what_its_modules_register(write_module: Callable[..
     assert FACTORIES.access(row_of(f"{package}.inner"))() == "inner"
 
 
+def test_a_package_is_not_mistaken_for_a_variant_below_it(write_module: Callable[..., str]) -> None:
+    package = write_module('FACTORIES.register("one", lambda: "one")', "variants.__init__")
+    package = package.removesuffix(".__init__")
+    write_module('FACTORIES.register("two", lambda: "two")', f"{package}.below")
+    assert FACTORIES.access(row_of(f"{package}.below"))() == "two"
+    assert FACTORIES.access(row_of(package))() == "one"
+    assert FACTORIES.access(row_of(package, factory="two"))() == "two"
+
+
 def test_a_package_that_breaks_after_its_modules_registered_can_be_fixed(
     write_module: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.azure import FakeAzure
 from tests.fakes.bedrock import FakeBedrock
 from tests.fakes.bedrock_replies import text_reply as bedrock_reply
 from tests.fakes.ollama import FakeOllama
@@ -17,10 +18,12 @@ from vibe_llms.messages.contents import text_of
 from vibe_llms.testing import ScriptedReply, fake_server
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
 from vibe_llms.testing.wires.ollama_replies import text_reply
+from vibe_llms.testing.wires.responses_replies import message, response_reply
 
 #: The keys that the pages show.
 KEY = "sk-ant-your-key"
 BEDROCK_KEY = "your-bedrock-key"
+AZURE_KEY = "your-azure-key"
 _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
@@ -69,7 +72,7 @@ def answer_for_gemini(canisters: Sequence[Canister], _: Sequence[Invoker]) -> Sc
 
 
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person; as Ollama, Bedrock and Gemini too."""
+    """Answers by the last words of the person; as Ollama, Bedrock, Gemini and Azure too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
@@ -100,6 +103,7 @@ class Answering(FakeAnthropic):
             }
         ]
         self.gemini = fake_server(answer_for_gemini, key="your-key")
+        self.azure = FakeAzure(key=AZURE_KEY)
         self.models = [
             {
                 "type": "model",
@@ -137,6 +141,13 @@ class Answering(FakeAnthropic):
             answered = self.gemini.respond(request)
             self.refusals += self.gemini.refusals
             return answered
+        if request.path.startswith("/openai/"):
+            asked = request.json["input"][-1]["content"][-1]["text"]
+            self.azure.replies = [response_reply(message(_TEXTS.get(asked, f"You said: {asked}")))]
+            answer = self.azure.respond(request)
+            self.refusals += self.azure.refusals
+            self.azure.refusals = []
+            return answer
         if request.path == "/v1/messages":
             self.replies = [choose(request.json)]
         return super().respond(request)

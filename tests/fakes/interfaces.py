@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from tests.fakes import (
     anthropic,
+    azure,
+    azure_clients,
     bedrock,
     bedrock_clients,
     bedrock_replies,
@@ -476,8 +478,24 @@ SHOUT = HttpInterface(
     thinks=False,
     caches=False,
 )  # fmt: skip
+#: The same interfaces at resources of Azure: only paths, keys and errors differ.
+AZURE = {
+    row: replace(
+        usual,
+        row=row,
+        model=azure_clients.MODELS[row],
+        produce_server=azure.FakeFoundry if usual is ANTHROPIC else azure.FakeAzure,
+        connect=azure_clients.azure_model(row),
+        lost=azure.LOST,
+    )
+    for row, usual in (
+        ("azure", RESPONSES),
+        ("azure-chat", CHAT),
+        ("azure-anthropic", ANTHROPIC),
+    )
+}
 VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}
-SERVERS = {**VENDORS, SHOUT.row: SHOUT}
+SERVERS = {**VENDORS, **AZURE, SHOUT.row: SHOUT}
 EVERY: Mapping[str, Interface] = {
     **SERVERS,
     **{one.name: one for one in (LLAMACPP, SCRIPTED, CONTRACT)},

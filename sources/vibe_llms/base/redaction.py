@@ -33,6 +33,7 @@ _SHAPES = r"""(?ix)
     | (?P<pair> \b password \s* = \s* ) (?: ' (?: [^'\\] | \\. )* ' | [^\s"'&]+ )
     | \b sk- [\w-]{12,}
     | \b (?: ABSK | bedrock-api-key- ) [\w+/=-]{12,}
+    | \b eyJ [\w-]{10,} \. [\w-]+ \. [\w-]*
     """
 
 

@@ -78,6 +78,9 @@ class Registry(Generic[T]):
             return next(iter(factories.values()))
         if row.name in factories:
             return factories[row.name]
+        if len(own := self._factories.get(row.module, {})) == 1:
+            # Modules below it, which another row has imported, are variants.
+            return next(iter(own.values()))
         raise RegistrationError(
             f"the module {row.module!r} registers {_names(factories)}; name one with factory = ...",
             key="factory",

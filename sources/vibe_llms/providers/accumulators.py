@@ -60,6 +60,7 @@ from vibe_llms.providers.deltas import (
     InvocationClosed,
     InvocationOpened,
     ReasoningDelta,
+    RemarkDelta,
     ReplyClosed,
     ReplyOpened,
     TextDelta,
@@ -253,6 +254,8 @@ class Accumulator:
                     self._draft.native = self._payload(native)
             case UsageDelta(usage):
                 self._count(usage)
+            case RemarkDelta(text):
+                self._notify("reply", text)
             case ReplyClosed():
                 self._close(delta)
 
@@ -260,9 +263,12 @@ class Accumulator:
         self._usage, wrong = check_usage(reported)
         if wrong and not self._doubted:
             self._doubted = True
-            notice = Notice("model", f"{self._provenance.row}: {wrong}")
-            self._emit(NoticeEvent(notice=notice, conversation=self.conversation))
+            self._notify("model", wrong)
         self._updated("usage", usage=self._usage)
+
+    def _notify(self, subject: str, text: str) -> None:
+        notice = Notice(subject, f"{self._provenance.row}: {text}")
+        self._emit(NoticeEvent(notice=notice, conversation=self.conversation))
 
     def _open_content(self, kind: str) -> None:
         draft = self._draft

@@ -6,13 +6,14 @@ Every attempt at a reply has its own assimilator, with its own state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from vibe_llms.base.exceptions import ProviderError, ReplyCut, ReplyMalformed
 from vibe_llms.base.redaction import quote
+from vibe_llms.messages.canisters import StopReason
 from vibe_llms.providers.calls import CallQueue
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
@@ -20,6 +21,7 @@ from vibe_llms.providers.deltas import (
     InvocationClosed,
     InvocationOpened,
     ReasoningDelta,
+    RemarkDelta,
     ReplyClosed,
     ReplyOpened,
     TextDelta,
@@ -39,7 +41,10 @@ from vibe_llms.providers.wire import (
 
 T = TypeVar("T")
 #: Deltas that may arrive while a call is open, and do not end it.
-_WITHIN_CALLS = (InvocationOpened, ArgumentsDelta, InvocationClosed, ReplyOpened, UsageDelta)
+_WITHIN_CALLS = (
+    *(InvocationOpened, ArgumentsDelta, InvocationClosed, ReplyOpened, UsageDelta),
+    RemarkDelta,
+)
 
 
 class WireReader:
@@ -74,6 +79,8 @@ class StreamAssimilator(WireReader, ABC):
         super().__init__(provider)
         self.name_of = name_of
         self.closed = False
+        #: Categories that a content filter flagged, by part: `prompt` or `reply`.
+        self.flagged: dict[str, list[str]] = {}
         self._splitter = self.splitter()
 
     @abstractmethod
@@ -90,6 +97,21 @@ class StreamAssimilator(WireReader, ABC):
             yield from self.read(self.refine(rest))
         if not self.closed:
             raise self.fail()
+
+    def remark(self, flags: Iterable[tuple[str, str]]) -> Iterator[Delta]:
+        """Yield a remark on what a content filter flagged, once for each part and category."""
+        new: dict[str, list[str]] = {}
+        for part, flag in flags:
+            if flag not in self.flagged.setdefault(part, []):
+                self.flagged[part].append(flag)
+                new.setdefault(part, []).append(flag)
+        for part, several in new.items():
+            yield RemarkDelta(f"content filter, {part}: {', '.join(several)}")
+
+    def explain(self, closed: ReplyClosed) -> ReplyClosed:
+        """Return the end of a reply with what a content filter flagged, if it was refused."""
+        flags = self.flagged.get("reply") if closed.reason == StopReason.REFUSED else None
+        return msgspec.structs.replace(closed, detail=", ".join(flags)) if flags else closed
 
     def fail(self) -> ProviderError:
         """Return the error of a stream that ended too early, with its own words if it has any."""

@@ -90,6 +90,12 @@ class UsageDelta(Struct, frozen=True, gc=False):
     usage: Usage
 
 
+class RemarkDelta(Struct, frozen=True, gc=False):
+    """Remark of the server on the request or the reply, which becomes a notice."""
+
+    text: str
+
+
 class ReplyClosed(Struct, frozen=True, gc=False):
     """Provider's mark that the reply is complete.
 
@@ -119,5 +125,6 @@ Delta: TypeAlias = (
     | ArgumentsDelta
     | InvocationClosed
     | UsageDelta
+    | RemarkDelta
     | ReplyClosed
 )

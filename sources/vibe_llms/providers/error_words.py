@@ -149,8 +149,11 @@ _UNREADABLE = re.compile(
     r"|failed to call a function|(?:invalid|malformed) (?:function|tool) call",
     re.IGNORECASE,
 )
+#: A prompt that a filter of Azure stopped, as gateways in front of it pass it on.
+_FILTERED = re.compile(r"ResponsibleAIPolicyViolation|content management policy", re.IGNORECASE)
 _KINDS: tuple[tuple[re.Pattern[str], type[ProviderError]], ...] = (
     (_TEMPLATE, RequestRefused),
+    (_FILTERED, RequestRefused),
     (_MODEL, ModelUnavailable),
     (_UNREADABLE, ReplyMalformed),
 )

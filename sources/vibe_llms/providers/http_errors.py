@@ -33,6 +33,7 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.base.redaction import LONGEST_KEY, quote, redact
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers import error_words
+from vibe_llms.providers.content_filters import find_refused
 from vibe_llms.providers.error_words import find_wait, read_number
 from vibe_llms.providers.repairs import parse_value, repair
 
@@ -330,6 +331,8 @@ def read_object(value: Any) -> ErrorObject:
         # Gateways often say only that there was an error behind them.
         words = inner.message if words[:1] == "{" else f"{words}: {inner.message}"
     inner = inner or ErrorObject()
+    if refused := find_refused(value):
+        words += f" (content filter: {', '.join(refused)})"
     code, kind = value.get("code"), read_word(value.get("type"))
     details = value.get("details")
     if code is None and isinstance(details, dict):

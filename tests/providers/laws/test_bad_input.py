@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import (
+    AZURE,
     NOWHERE,
     OLLAMA,
     HttpInterface,
@@ -206,6 +207,8 @@ async def test_an_unknown_model_is_reported_with_a_remedy(interface: HttpInterfa
             with pytest.raises(ModelUnavailable) as caught:
                 await conversation.converse("Hi")
     remedy = "ollama pull nonesuch" if interface is OLLAMA else f"vibe-llms models {interface.row}"
+    if interface.row in AZURE:
+        remedy = "is 'nonesuch' a deployment of this resource"
     assert remedy in str(caught.value)
     assert caught.value.model == "nonesuch"
 

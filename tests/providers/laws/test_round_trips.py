@@ -42,6 +42,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 #: Members that say what canisters say, so that they cannot be given as they are.
 RESERVED: Mapping[str, Sequence[str]] = {
     "openai": ["input"],
+    "azure": ["input"],
     "ollama": ["messages", "tools"],
     "gemini": ["contents", "systemInstruction"],
 }

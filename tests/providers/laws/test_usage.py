@@ -82,6 +82,7 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
     "scripted": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
     "contract": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
 }
+USUAL = {"azure": "openai", "azure-chat": "openai-chat", "azure-anthropic": "anthropic"}
 MODULES = (
     *(anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams),
     *(bedrock_readings, gemini_streams),
@@ -90,7 +91,7 @@ MODULES = (
 
 async def check_usage(interface: Interface) -> None:
     """What is reported of a reply is what its server counted, each token once."""
-    said, read, written, expected = REPLIES[interface.name]
+    said, read, written, expected = REPLIES[USUAL.get(interface.name, interface.name)]
     for streaming in (True, False):
         reply = said
         if isinstance(interface, HttpInterface) and not streaming:

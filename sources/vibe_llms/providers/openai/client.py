@@ -24,6 +24,11 @@ S = TypeVar("S", bound=OpenaiSettings)
 class OpenAIClient(HttpClient[M, S]):
     """Client of either interface."""
 
+    def embeddings_path(self, model: str) -> str:
+        """Return the path of the vectors of a model."""
+        del model
+        return "/embeddings"
+
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
@@ -33,6 +38,7 @@ class OpenAIClient(HttpClient[M, S]):
         request: dict[str, Any] = {"model": model, "input": [repair_text(text) for text in texts]}
         if dimensions is not None:
             request["dimensions"] = dimensions
-        outgoing = Outgoing("POST", "/embeddings", (encode_json(request),), JSON_HEADERS)
+        path = self.embeddings_path(model)
+        outgoing = Outgoing("POST", path, (encode_json(request),), JSON_HEADERS)
         body = await self.fetch(outgoing, ERRORS, slot=access_slot())
         return read_embeddings(body, len(texts), provider=self.provider, dimensions=dimensions)

@@ -68,6 +68,7 @@ BY_CODE: dict[str, type[ProviderError]] = {
             "bio_policy",
             "misalignment_policy_violation",
             "content_policy_violation",
+            "content_filter",
             "invalid_image",
             "invalid_image_format",
             "invalid_base64_image",

@@ -159,6 +159,8 @@ class ReceivedChoice(Struct):
     native_finish_reason: str | None = None
     text: str | None = None
     error: Raw | UnsetType = UNSET
+    # From Azure.
+    content_filter_results: Any = None
 
 
 class ReceivedChunk(Struct):
@@ -168,6 +170,9 @@ class ReceivedChunk(Struct):
     choices: list[ReceivedChoice] | None = None
     usage: ChatUsage | None = None
     error: Raw | UnsetType = UNSET
+    # From Azure; older versions call it `prompt_annotations`.
+    prompt_filter_results: Any = None
+    prompt_annotations: Any = None
 
 
 class _PlainDelta(Struct, gc=False):
@@ -190,6 +195,7 @@ class _PlainChoice(Struct, gc=False):
     index: Literal[0] | None = 0
     finish_reason: Literal[""] | None = None
     native_finish_reason: Literal[""] | None = None
+    content_filter_results: None = None
     error: None = None
 
 
@@ -216,7 +222,8 @@ def adapt(reported: dict[str, Any]) -> dict[str, Any]:
     if isinstance(choices, list):
         choices = [_adapt_choice(one) for one in choices if one is not None]
     usage = _adapt_usage(reported.get("usage"))
-    return {"id": _word(reported.get("id")), "choices": choices, "usage": usage}
+    filters = {name: reported.get(name) for name in ("prompt_filter_results", "prompt_annotations")}
+    return {"id": _word(reported.get("id")), "choices": choices, "usage": usage, **filters}
 
 
 def _adapt_choice(choice: Any) -> Any:

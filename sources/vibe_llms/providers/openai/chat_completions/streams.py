@@ -23,6 +23,7 @@ from vibe_llms.base.redaction import quote
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.calls import CallQueue
+from vibe_llms.providers.content_filters import find_flags, read_prompt_filters
 from vibe_llms.providers.deltas import (
     CitationDelta,
     ContentClosed,
@@ -156,6 +157,9 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if not self._opened and chunk.choices:
             self._opened = True
             yield ReplyOpened(repair_text(chunk.id or ""))
+        yield from self.remark(
+            read_prompt_filters(chunk.prompt_filter_results or chunk.prompt_annotations)
+        )
         for choice in chunk.choices or ():
             if self._choice is None:
                 self._choice = choice.index
@@ -169,6 +173,9 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 yield from self._grow(delta)
             if choice.text and (delta is None or not delta.content):
                 yield from self._say_tagged(choice.text)
+            if choice.content_filter_results:
+                found = find_flags(choice.content_filter_results)
+                yield from self.remark(("reply", flag) for flag in found)
             if choice.finish_reason:
                 self._finish = choice.finish_reason
             if choice.native_finish_reason:
@@ -297,7 +304,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             yield ContentOpened("reasoning")
             yield ContentClosed(native)
         self.closed = True
-        yield closed
+        yield self.explain(closed)
 
     def _raise_error(self, data: bytes) -> None:
         try:

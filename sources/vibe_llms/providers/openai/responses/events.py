@@ -257,6 +257,8 @@ class NativeResponse(Struct):
     usage: ResponseUsage | None = None
     incomplete_details: IncompleteDetails | None = None
     error: Raw = Raw(b"null")
+    # From Azure.
+    content_filters: Any = None
 
 
 class ItemPart(Struct):

@@ -16,6 +16,7 @@ from vibe_llms.base.redaction import quote
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
+from vibe_llms.providers.content_filters import read_filters
 from vibe_llms.providers.deltas import Delta, ReplyOpened, TextDelta, UsageDelta
 from vibe_llms.providers.http_errors import ErrorObject, find_error, find_event_error
 from vibe_llms.providers.openai.errors import ERRORS
@@ -162,6 +163,7 @@ class ResponsesAssimilator(StreamAssimilator):
         # The event may call a response complete that is not.
         status = response.status if response.status in _ENDS else status
         self._check(response, status)
+        yield from self.remark(read_filters(response.content_filters))
         whole = status == "completed"
         items = self._items
         yield from items.accept_rest(response.output or ())
@@ -173,9 +175,10 @@ class ResponsesAssimilator(StreamAssimilator):
             reported = response.incomplete_details
             native = repair_text((reported.reason if reported is not None else None) or status)
         self.closed = True
-        yield close_reply(
+        closed = close_reply(
             self.provider, native, called=items.called and not items.refused, refused=items.refused
         )
+        yield self.explain(closed)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> ResponseEvent | None:
         """Decode an event that the typed decoder refuses; return None for an unknown kind."""

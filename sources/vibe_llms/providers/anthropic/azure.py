@@ -1,0 +1,75 @@
+"""Anthropic's models on Azure: Microsoft Foundry speaks the Messages interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vibe_llms.base.exceptions import ProviderError
+from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, AnthropicErrors
+from vibe_llms.providers.anthropic.model import AnthropicModel, AnthropicSettings
+from vibe_llms.providers.azure import AzureClient, check_quota, find_endpoint, refine
+from vibe_llms.providers.models import HttpProvider
+from vibe_llms.providers.registry import register
+
+BASE_URL = "${ANTHROPIC_FOUNDRY_BASE_URL:-https://RESOURCE.services.ai.azure.com}"
+SCOPE = "https://ai.azure.com/.default"
+
+
+class FoundrySettings(AnthropicSettings, frozen=True):
+    """Settings of a provider row; see `AzureSettings`."""
+
+    base_url: str = BASE_URL
+    resource: str = ""
+    scope: str = SCOPE
+    deployments: Mapping[str, str] = {}
+
+
+class FoundryErrors(AnthropicErrors, frozen=True):
+    """The errors of Anthropic's interface on Azure."""
+
+    def refine(
+        self, kind: type[ProviderError], message: str, provider: str, model: str
+    ) -> tuple[type[ProviderError], str]:
+        """Return the class of an error, and what to do."""
+        kind, _ = super().refine(kind, message, provider, model)
+        return refine(kind, message, provider, model)
+
+    def read(
+        self,
+        provider: str,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        model: str = "",
+        size: int = 0,
+    ) -> ProviderError:
+        """Return the error of an unsuccessful response."""
+        read = super().read(provider, status, headers, body, model=model, size=size)
+        return check_quota(read, headers)
+
+
+class FoundryModel(AnthropicModel):
+    """A deployment of one of Anthropic's models."""
+
+    errors = FoundryErrors(
+        types=BY_TYPE, codes=BY_CODE, telling=(404, 413, 429), request_id="request-id"
+    )
+
+    @classmethod
+    def authorize(cls, key: str) -> Mapping[str, str]:
+        """Return the header with the key."""
+        return {"x-api-key": key}
+
+
+class FoundryClient(AzureClient[FoundryModel]):
+    """Connection to a resource of Foundry."""
+
+    variable = "ANTHROPIC_FOUNDRY_BASE_URL"
+
+    def find_place(self, endpoint: str) -> tuple[str, str]:
+        """Return the base address of the interface, and no query."""
+        return f"{find_endpoint(endpoint, 'anthropic')}/anthropic", ""
+
+
+register("azure-anthropic", HttpProvider.of(FoundryModel, FoundrySettings, FoundryClient))

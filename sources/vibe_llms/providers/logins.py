@@ -1,0 +1,169 @@
+"""Logins of clouds: access tokens from a cloud's package, renewed before they end.
+
+The package is imported when the first token is needed, in a thread, because loading it and asking
+for a token block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import ClassVar
+
+from msgspec import Struct
+
+from vibe_llms.base.exceptions import CredentialMissing, PackageMissing
+from vibe_llms.base.network.offline import permit_request
+from vibe_llms.base.redaction import remember
+
+#: Seconds before its end at which a token is renewed, and from which it is not used any more.
+RENEWED_SECONDS = 300
+USELESS_SECONDS = 30
+_LOADING = threading.local()
+
+
+class AccessToken(Struct, frozen=True):
+    """Token of a login; `ends` is its end in seconds since 1970."""
+
+    text: str
+    ends: float
+
+    def lasts(self, seconds: float) -> bool:
+        """Return True if the token is valid for this time."""
+        return self.ends - time.time() > seconds
+
+
+class CloudLogin(ABC):
+    """Login of a row with `credential = "package"`.
+
+    `package` is the module that must be installed, `distribution` its name and `extra` our extra
+    with it; `loggers` are its loggers and those of the packages it uses. `authority` is the server
+    that issues tokens: with `offline`, none is asked.
+    """
+
+    package: ClassVar[str]
+    distribution: ClassVar[str]
+    extra: ClassVar[str]
+    loggers: ClassVar[tuple[str, ...]]
+    authority: ClassVar[str]
+
+    def __init__(self, provider: str, *, offline: bool = False) -> None:
+        self.provider = provider
+        self._offline = offline
+        self._lock = threading.Lock()
+        self._token: AccessToken | None = None
+
+    @abstractmethod
+    def load(self) -> None:
+        """Import the package; raise `ImportError` if it is not installed. It runs in a thread."""
+
+    @abstractmethod
+    def fetch(self) -> AccessToken:
+        """Return a new token; raise `CredentialMissing` with what to do. It runs in a thread."""
+
+    def check(self) -> None:
+        """Raise `PackageMissing` if the package is not installed; import nothing of it."""
+        try:
+            found = find_spec(self.package)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise self._miss_package()
+
+    async def access(self) -> str:
+        """Return a token that does not end soon."""
+        token = self._token
+        if token is None or not token.lasts(RENEWED_SECONDS):
+            token = await _run_aside(self._renew)
+        return token.text
+
+    def miss(self, words: str) -> CredentialMissing:
+        """Return the error of a login that gives no token."""
+        return CredentialMissing(words, table=f"providers.{self.provider}", key="credential")
+
+    def _renew(self) -> AccessToken:
+        with self._lock:
+            held = self._token
+            if held is not None and held.lasts(RENEWED_SECONDS):
+                # Another thread was first.
+                return held
+            permit_request(self.authority, f"{self.provider}: a login", offline=self._offline)
+            try:
+                self.load()
+            except ImportError as error:
+                raise self._miss_package() from error
+            try:
+                with _quiet(self.loggers):
+                    token = self.fetch()
+            except CredentialMissing:
+                if held is not None and held.lasts(USELESS_SECONDS):
+                    return held
+                raise
+            remember(token.text)
+            self._token = token
+            return token
+
+    def _miss_package(self) -> PackageMissing:
+        return PackageMissing(
+            f'credential = "package" of [providers.{self.provider}]',
+            package=self.distribution,
+            command=f"python -m pip install 'vibe-llms[{self.extra}]'",
+        )
+
+
+async def _run_aside(work: Callable[[], AccessToken]) -> AccessToken:
+    """Return the result of some work in a thread that does not keep the process from ending.
+
+    A source of tokens may hang, and cannot be interrupted.
+    """
+    result: futures.Future[AccessToken] = futures.Future()
+
+    def run() -> None:
+        if not result.set_running_or_notify_cancel():
+            return
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001  (raised again where it is awaited)
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="vibe-llms login").start()
+    return await asyncio.wrap_future(result)
+
+
+class _LoadingFilter(logging.Filter):
+    """Filter that drops the records of a thread that fetches a token.
+
+    Packages log answers of servers, with tokens that nobody could have remembered, and failures
+    that are raised as well.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False while this thread fetches a token."""
+        del record
+        return not getattr(_LOADING, "active", False)
+
+
+@contextmanager
+def _quiet(names: tuple[str, ...]) -> Iterator[None]:
+    """Drop what these loggers, and all below them, log in this thread."""
+    below = tuple(f"{name}." for name in names)
+    # A filter applies only to its own logger.
+    for name in (
+        *names,
+        *(one for one in [*logging.root.manager.loggerDict] if one.startswith(below)),
+    ):
+        logger = logging.getLogger(name)
+        if not any(isinstance(one, _LoadingFilter) for one in logger.filters):
+            logger.addFilter(_LoadingFilter())
+    _LOADING.active = True
+    try:
+        yield
+    finally:
+        _LOADING.active = False
