@@ -50,7 +50,9 @@ def load(
 #: The shipped rows, in their order.
 ROWS = [
     *("anthropic", "openai", "openai-chat", "openrouter", "groq", "mistral", "deepseek", "xai"),
-    *("together", "gemini", "ollama", "llamacpp", "vllm", "lmstudio"),
+    *("together", "gemini", "fireworks", "cerebras", "perplexity", "moonshot", "minimax", "zai"),
+    *("sambanova", "huggingface", "nebius", "deepinfra", "cloudflare"),
+    *("ollama", "llamacpp", "vllm", "lmstudio"),
     *("llamacpp-server", "scripted"),
 ]
 
