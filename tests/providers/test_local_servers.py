@@ -166,9 +166,17 @@ async def test_a_row_with_a_key_or_elsewhere_is_not_asked(monkeypatch: pytest.Mo
     monkeypatch.setenv("VIBE_LLMS_PROVIDERS__VLLM__CREDENTIAL", "key")
     assert (await find({"vllm": listing("m")}))[::2] == ("scripted/demo", [])
     elsewhere = [("ollama", "http://ollama.example:11434"), ("vllm", "http://10.0.0.7:8000/v1")]
-    # The test's network would refuse the connection with an error of its own.
+    asked: list[str] = []
+
+    async def note_address(client: Any) -> str:
+        asked.append(client.address)
+        return ""
+
+    monkeypatch.setattr(local_servers, "_choose_served", note_address)
+    monkeypatch.delenv("VIBE_LLMS_PROVIDERS__VLLM__CREDENTIAL")
     async with open_session(configuration=settings(elsewhere)) as session:
         assert (await session.find_model())[0] == "scripted/demo"
+    assert asked == [CLOSED, CLOSED]
 
 
 @pytest.mark.usefixtures("patient")

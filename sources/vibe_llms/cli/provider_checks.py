@@ -315,14 +315,12 @@ def _explain_failure(error: VibeLlmsError) -> list[AbilityCheck]:
 
 
 def _check_usage(usage: Usage) -> AbilityCheck:
-    if usage.input_tokens and usage.output_tokens + usage.reasoning_tokens:
-        text = f"{usage.input_tokens} tokens in, {usage.total_tokens - usage.input_tokens} out"
-        return AbilityCheck("usage", "works", text)
-    return AbilityCheck(
-        "usage",
-        "fails",
-        "the server did not count the tokens; costs, budgets and limits are estimated",
-    )
+    written = usage.total_tokens - usage.input_tokens
+    if usage.input_tokens and written:
+        return AbilityCheck("usage", "works", f"{usage.input_tokens} tokens in, {written} out")
+    which = " that the model read" if written else ""
+    text = f"the server did not count the tokens{which}; costs, budgets and limits are estimated"
+    return AbilityCheck("usage", "fails", text)
 
 
 def _without(reply: _Reply, wanted: str) -> tuple[State, str]:
