@@ -158,8 +158,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     # Nothing is kept in the keyring of the user who runs the tests.
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    # A port where nothing listens, whatever runs on this machine.
+    # A port where nothing listens, and no search for servers, whatever runs on this machine.
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("VIBE_LLMS_LOCAL_SERVERS", "0")
     return folder
 
 

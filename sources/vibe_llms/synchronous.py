@@ -587,6 +587,7 @@ class Session(_Face[sessions.Session]):
     begin = _produces(sessions.Session.begin)
     resume = _produces(sessions.Session.resume)
     access_model = _through(sessions.Session.access_model)
+    find_model = _through(sessions.Session.find_model)
     survey_models = _through(sessions.Session.survey_models)
     survey_conversations = _through(sessions.Session.survey_conversations)
     search = _through(sessions.Session.search)

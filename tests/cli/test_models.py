@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import invoke, teach
 from tests.fakes.anthropic import FakeAnthropic, failure
 from tests.fakes.ollama import FakeOllama
+from vibe_llms.providers import local_servers
 
 _OPUS = {
     "id": "claude-opus-4-5",
@@ -159,8 +160,25 @@ def test_the_models_of_a_running_server_are_listed(monkeypatch: pytest.MonkeyPat
         lines = invoke("models").output.splitlines()
         assert lines[0] == "ollama/qwen3:8b  qwen3 8.2B Q4_K_M"
         assert "ollama           ready, 1 models" in invoke("providers", "--check").output
-        # Without a key, and without a default of the user's, it is not chosen unasked.
+        # The search for local servers is off in tests.
         assert invoke("models", "default").output == "scripted/demo\n"
+        monkeypatch.setenv("VIBE_LLMS_LOCAL_SERVERS", "1")
+        monkeypatch.setattr(local_servers, "SEARCH_SECONDS", 20.0)
+        for name in ("VLLM", "LMSTUDIO", "LLAMACPP_SERVER"):
+            monkeypatch.setenv(f"VIBE_LLMS_PROVIDERS__{name}__BASE_URL", "http://127.0.0.1:9/v1")
+        outcome = invoke("models", "default")
+        assert outcome.output == "ollama/qwen3:8b\n"
+        assert "no key is set, so ollama/qwen3:8b answers, from the server at" in outcome.errors
+        assert invoke("models", "default", "--json").json["model"] == "ollama/qwen3:8b"
+
+
+def test_programs_get_the_default_as_json(home: Path) -> None:
+    shown = invoke("models", "default", "--json")
+    assert (shown.json["model"], shown.errors) == ("scripted/demo", "")
+    assert "no key is set" in shown.json["note"]
+    outcome = invoke("models", "default", "scripted/demo", "--json")
+    assert (outcome.json, outcome.errors) == ({"model": "scripted/demo", "note": ""}, "")
+    assert invoke("models", "default", "--json").json == {"model": "scripted/demo", "note": ""}
 
 
 def test_the_default_is_stored_with_its_provider(

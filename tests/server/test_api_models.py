@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.raw_server import RawServer
+from tests.field.upstream import respond
 from tests.server.conftest import Served, serving
 from vibe_llms.messages.costs import find_prices
+from vibe_llms.providers import local_servers
 
 AGENTS = {
     "poet": {
@@ -131,3 +134,19 @@ async def _find_window(client: Any) -> int | None:
     demo = next(one for one in listed if one["id"] == "scripted/demo")
     window: int | None = demo["abilities"]["context_tokens"]
     return window
+
+
+async def test_the_default_model_of_a_local_server_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_servers, "SEARCH_SECONDS", 20.0)
+    body = b'{"object":"list","data":[{"id":"qwen3"}]}'
+    async with RawServer(respond(200, "application/json", body)) as upstream:
+        row = {"base-url": f"{upstream.url}/v1"}
+        tables: dict[str, Any] = {"local-servers": True, "providers": {"vllm": row}}
+        async with serving(home, **tables) as served, served.http() as client:
+            answer = (await client.get("/api/models")).json()
+            assert answer["default"] == "vllm/qwen3"
+            assert "vllm/qwen3 answers, from the server at http://127.0.0.1" in answer["note"]
+            assert "vllm/qwen3" in {one["id"] for one in answer["models"]}
+    assert {one.partition(b" HTTP")[0] for one in upstream.requests} == {b"GET /v1/models"}

@@ -196,7 +196,7 @@ class AcpAgent:
             try:
                 return await session.resume(given.session_id, **options)
             except ModelNotFound as error:
-                model = self._options.model or session.choose_model()[0]
+                model = self._options.model or (await session.find_model())[0]
                 client.show(Notice("model", f"{error}; {model} answers instead"))
                 return await session.resume(given.session_id, model=model, **options)
 

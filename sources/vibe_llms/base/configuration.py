@@ -271,6 +271,7 @@ class Configuration(Struct, frozen=True):
     context: ContextSettings = ContextSettings()
     skills: SkillSettings = SkillSettings()
     offline: bool = False
+    local_servers: bool = True
 
     @property
     def memory_enabled(self) -> bool:
@@ -369,6 +370,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     stream: StreamSettings = StreamSettings()
     tools: ToolSettings = ToolSettings()
     offline: bool | Literal[0, 1] = False
+    local_servers: bool | Literal[0, 1] = True
     default_model: str = ""
     aliases: dict[str, str] = {}
     controls: dict[str, Any] = {}
@@ -510,6 +512,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         skills=settings.skills,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
+        local_servers=bool(settings.local_servers),
     )
 
 

@@ -37,7 +37,7 @@ COMMANDS = {
     "runs": ("runs", "List, follow, steer, decide and cancel turns in the background."),
     "models": ("providers", "List models; show or set the default model."),
     "agents": ("agents", "List, show, add and import agents: models with instructions and tools."),
-    "providers": ("providers", "List providers and their status."),
+    "providers": ("providers", "List providers and their status; check one."),
     "read": ("reading", "Print the text of a document."),
     "tools": ("tools", "List, show and call tools."),
     "mcp": ("servers", "Manage MCP servers."),

@@ -246,6 +246,15 @@ def complete_default(
     return _offer(lambda: [*verbs, *_survey_providers()], incomplete)
 
 
+def complete_provider_check(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the words of `providers`: `check` and a provider."""
+    if context.params.get("words"):
+        return complete_providers(context, parameter, incomplete)
+    return _offer(lambda: [("check", "try what a provider can do")], incomplete)
+
+
 def complete_controls(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

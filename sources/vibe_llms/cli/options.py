@@ -445,7 +445,7 @@ async def _locate_row(session: Session, options: Options) -> str:
         # The first row with a key of its own may not be the one that this key is for.
         raise click.UsageError("--key needs a model: -m provider/model.")
     if not model:
-        model = session.choose_model()[0]
+        model = (await session.find_model())[0]
     row, _ = session.locate_model(model)
     return row.name
 

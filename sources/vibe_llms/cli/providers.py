@@ -19,7 +19,12 @@ from vibe_llms.base.exceptions import (
     RequestError,
     VibeLlmsError,
 )
-from vibe_llms.cli.completion import complete_default, complete_providers
+from vibe_llms.cli.completion import (
+    complete_default,
+    complete_models,
+    complete_provider_check,
+    complete_providers,
+)
 from vibe_llms.cli.display import print_notices
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.questions import confirm
@@ -67,20 +72,43 @@ async def models(words: tuple[str, ...], as_json: bool, query: str, every: bool)
             raise click.UsageError("Name a model, PROVIDER/MODEL, or give --all.")
         return await _forget(None if every else words[1], as_json)
     if verb == "default":
-        return await _default(words[1] if len(words) > 1 else None)
+        return await _default(words[1] if len(words) > 1 else None, as_json)
     # Accepts `list`, as other commands do; it is not the name of a provider.
     return await _survey(words[0] if words and words != ("list",) else None, as_json, query)
 
 
 @click.command()
+@click.argument(
+    "words", nargs=-1, metavar="[check PROVIDER]", shell_complete=complete_provider_check
+)
 @click.option("--check", is_flag=True, help="Ask each usable server for its models.")
+@click.option(
+    "-m",
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete_models,
+    help="With `check`: the model to try.",
+)
+@yes_option
 @json_option
 @asynchronous
-async def providers(check: bool, as_json: bool) -> int:
-    """List providers and their status.
+async def providers(
+    words: tuple[str, ...], check: bool, model: str | None, yes: bool, as_json: bool
+) -> int:
+    """List providers and their status, or check one.
 
-    With --check, the exit status is that of the first failure.
+    With --check, the exit status is that of the first failure. `providers check PROVIDER` sends up
+    to four tiny requests and says what works: key, model, streaming, tools, images, structured
+    output, usage. It asks first. Its exit status is 0 if key, model and streaming work.
     """
+    if words:
+        if words[0] != "check" or len(words) != 2 or check:
+            raise click.UsageError(f"Not understood: {' '.join(words)}; use `check PROVIDER`.")
+        from vibe_llms.cli.provider_checks import check_provider
+
+        return await check_provider(words[1], model, yes=yes, as_json=as_json)
+    if model is not None or yes:
+        raise click.UsageError("-m and --yes are options of `providers check PROVIDER`.")
     rows: list[dict[str, Any]] = []
     status = 0
     async with open_session(import_guard=bound_import) as session:
@@ -135,10 +163,13 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     return status_of(failures[0]) if failures else 0
 
 
-async def _default(name: str | None) -> int:
+async def _default(name: str | None, as_json: bool) -> int:
     async with open_session(import_guard=bound_import) as session:
         if name is None:
-            address, why = session.choose_model()
+            address, why = await session.find_model()
+            if as_json:
+                write_json(json.dumps({"model": address, "note": why}))
+                return 0
             write(sys.stdout, shown(address) + "\n")
             if why:
                 note(why)
@@ -148,7 +179,10 @@ async def _default(name: str | None) -> int:
             name = f"{model.provider}/{model.name}"
         file = session.configuration.places.configuration_file
     set_value(file, "default-model", name)
-    note(f"default-model is {name}")
+    if as_json:
+        write_json(json.dumps({"model": name, "note": ""}))
+    else:
+        note(f"default-model is {name}")
     return 0
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConf
 from vibe_llms.providers.limits import Limiter, Limiters
 from vibe_llms.providers.matching import list_some, match_model, suggest_models
 from vibe_llms.providers.registry import access_provider, guard_row
+
+if TYPE_CHECKING:
+    from vibe_llms.providers.local_servers import LocalSearch
 
 PROVIDERS = "providers"
 FALLBACK = "scripted/demo"
@@ -104,6 +107,7 @@ class Providers:
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
         self._limiters = limiters or Limiters()
+        self._search: LocalSearch | None = None
 
     async def access_model(self, name: str) -> Model:
         """Return the model of an address, an alias (see `locate`), or a server that runs here.
@@ -223,6 +227,29 @@ class Providers:
             "no key is set, so scripted/demo answers; choose a model with -m, set a key with "
             "`vibe-llms keys set anthropic`, or set default-model in config.toml"
         )
+
+    async def find(self) -> tuple[str, str]:
+        """Return what `choose` does, or a model of a local server; see `Session.find_model`."""
+        chosen = self.choose()
+        configuration = self._configuration
+        if not chosen[1] or not configuration.local_servers or configuration.offline:
+            return chosen
+        # Programs with a key or a default model do not import this.
+        from vibe_llms.providers.local_servers import LocalSearch
+
+        if self._search is None:
+            self._search = LocalSearch(self._survey_local)
+        return await self._search.find() or chosen
+
+    def _survey_local(self) -> Iterator[tuple[str, str, Client]]:
+        """Yield the names, addresses and clients of rows that need no key."""
+        for row in self._rows.values():
+            # A row that does not load breaks only itself.
+            with suppress(VibeLlmsError):
+                if self._read_row(row).credential == "none":
+                    address = getattr(self._access_provider(row), "address", None)
+                    if address is not None:
+                        yield row.name, address.url, self.access_client(row)
 
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
         """Ask servers for the models of one provider, or of all that can be used."""

@@ -101,7 +101,7 @@ async def list_agents(_: ServerCore, exchange: HttpExchange, space: UserSpace) -
     """List the agents that the user may name, with the abilities of their models."""
     configuration = space.session.configuration
     agents = [access_agent(configuration, name) for name in space.agents]
-    default = space.session.choose_model()[0]
+    default = (await space.session.find_model())[0]
     models = await _describe(space, [agent.model or default for agent in agents])
     listed = [
         AgentDescription(
@@ -124,7 +124,7 @@ async def list_agents(_: ServerCore, exchange: HttpExchange, space: UserSpace) -
 async def describe_models(_: ServerCore, exchange: HttpExchange, space: UserSpace) -> None:
     """List the models that the user may name, with abilities, prices, and the default one."""
     names = [name for name in await space.survey_models() if space.find_agent(name) is None]
-    default, note = space.session.choose_model()
+    default, note = await space.session.find_model()
     models = [
         ModelDescription(id=name, **msgspec.structs.asdict(model))
         for name, model in zip(names, await _describe(space, names), strict=True)

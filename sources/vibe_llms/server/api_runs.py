@@ -281,7 +281,7 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
     for name in order.collections:
         await session.access_documents().catalog.access(name)
     if order.conversation is None:
-        name = order.model or session.choose_model()[0]
+        name = order.model or (await session.find_model())[0]
         agent, model = await space.resolve_model(name)
         memory = space.uses_memory(agent, model)
         return await session.begin(

@@ -49,7 +49,7 @@ class SpaceConverser:
     async def begin(self, name: str) -> Conversation:
         """Begin a conversation with an agent or a model."""
         session = self._space.session
-        agent, model = await self._space.resolve_model(name or session.choose_model()[0])
+        agent, model = await self._space.resolve_model(name or (await session.find_model())[0])
         memory = self._space.uses_memory(agent, model)
         skills = session.choose_skills(agent)
         return await session.begin(model, agent=agent, memory=memory, skills=skills)

@@ -132,7 +132,7 @@ async def create_response(core: ServerCore, exchange: HttpExchange, space: UserS
     """Create a response; only a response that is not stored is cancelled by a disconnect."""
     request = await exchange.decode(read_request, core.settings)
     request = await _resolve_references(space, request)
-    model = request.model or space.session.choose_model()[0]
+    model = request.model or (await space.session.find_model())[0]
     if request.stored and has_trigger(request):
         raise Rejected(
             "a compaction is not stored; set store to false, or use context_management",
@@ -224,7 +224,7 @@ async def _read_unstored(
     """Read a request that stores nothing; return its turn and the earlier messages."""
     before: Sequence[Canister] = ()
     if request.previous_response_id is None:
-        model = request.model or space.session.choose_model()[0]
+        model = request.model or (await space.session.find_model())[0]
         order = await _read_order(core, exchange, space, request, model)
     else:
         conversation, last, order, past = await _read_continuation(core, exchange, space, request)

@@ -205,7 +205,7 @@ class Session:
     ) -> Conversation:
         """Begin a conversation.
 
-        Without a model it uses the one that `choose_model` returns. It is stored with its first
+        Without a model it uses the one that `find_model` returns. It is stored with its first
         turn. The options are those of `ConversationOptions` and `NewConversationOptions`.
         """
         self._require_open()
@@ -422,8 +422,20 @@ class Session:
         """Return the address of the default model, and a note for the user.
 
         It is the configured default, the default of the first row with a key, or the scripted demo.
+        No server is asked; see `find_model`.
         """
         return self._providers.choose()
+
+    async def find_model(self) -> tuple[str, str]:
+        """Return the address of the model that answers if none is named, and a note for the user.
+
+        It is the one of `choose_model`. In place of the demo, it is the first chat model of a
+        server that runs on this machine and needs no key, if one lists its models within 0.3
+        seconds. Only rows with a loopback address are asked, and none with `offline = true` or
+        `local-servers = false`.
+        """
+        self._require_open()
+        return await self._providers.find()
 
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
         """Ask servers for the models of one provider, or of all usable ones.
@@ -865,7 +877,7 @@ class Session:
 
     async def _choose(self, model: str | Model | None, event_handler: EventHandler | None) -> Model:
         if model is None:
-            model, note = self.choose_model()
+            model, note = await self.find_model()
             if note:
                 handler = event_handler or self.event_handler
                 handler(NoticeEvent(notice=Notice("model", note)))

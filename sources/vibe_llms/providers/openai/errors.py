@@ -53,6 +53,8 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "invalid_organization": CredentialRefused,
     "model_not_found": ModelUnavailable,
     "model_not_available": ModelUnavailable,
+    # The router of Hugging Face, and Copilot: https://github.com/cline/cline/issues/5098.
+    "model_not_supported": ModelUnavailable,
     "context_length_exceeded": ContextOverflow,
     "exceed_context_size_error": ContextOverflow,
     "request_too_large": RequestTooLarge,
