@@ -26,7 +26,7 @@ _KINDS: dict[Any, FieldKind] = {
     "boolean": "boolean",
     "array": "choices",
 }
-_TYPES: dict[FieldKind, str] = {kind: name for name, kind in _KINDS.items()} | {"choice": "string"}
+_TYPES: Mapping[str, str] = {**{kind: name for name, kind in _KINDS.items()}, "choice": "string"}
 #: Members of a field's schema with its limits, besides those of numbers.
 _LIMITS = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
 _YES, _NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
