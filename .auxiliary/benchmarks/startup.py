@@ -1,4 +1,4 @@
-"""What starting costs: imports, `--help`, a one-shot up to its first event, and an ACP agent."""
+"""Measure start-up: imports, `--help`, a one-shot up to its first event, and an ACP agent."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@ import asyncio
 from vibe_llms import ResultCanister, open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, scripted_model
 
-# A scripted model stands for a real one: it reads the skill, then answers.
+# A scripted model, which needs no key, reads the skill and then answers.
 CALL = Part(invocation="skills/use_skill", arguments={"name": "weekly-report"})
 SCRIPT = Script(
     (ScriptedReply(parts=(CALL,)), ScriptedReply(parts=(Part(text=("What went well?",)),)))

@@ -11,6 +11,7 @@ from vibe_llms.invocation.questions import (
     ElicitationField,
     ElicitationRequest,
     read_fields,
+    write_form,
 )
 
 COLOURS = (("r", "Red"), ("g", "Green"))
@@ -179,3 +180,21 @@ def test_a_form_is_settled_with_its_defaults() -> None:
         request.check({})
     with pytest.raises(AnswerInvalid, match="the form has no field 'd'"):
         request.check({"a": "x", "d": 1})
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        ElicitationField(name="a", title="A", description="d", required=True, least=1, most=9),
+        ElicitationField(name="a", format="email", default="a@b.c"),
+        ElicitationField(name="a", kind="integer", least=0, most=10, default=3),
+        ElicitationField(name="a", kind="number", least=0.5),
+        ElicitationField(name="a", kind="boolean", default=False),
+        ElicitationField(name="a", kind="choice", choices=(("x", "X"), ("y", "Y")), default="x"),
+        ElicitationField(
+            name="a", kind="choices", choices=(("x", "X"), ("y", "y")), least=1, most=2
+        ),
+    ],
+)
+def test_a_form_reads_back_as_it_was_written(field: ElicitationField) -> None:
+    assert read_fields(write_form([field])) == (field,)

@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibe_llms.base.exceptions import RequestError
-from vibe_llms.invocation.questions import ElicitationField, ElicitationRequest, read_fields
 from vibe_llms.mcp_server.bounds import cut_text
 from vibe_llms.mcp_server.eras import McpClient, negotiate
 from vibe_llms.mcp_server.jsonrpc import ProtocolError, convert_message, read_message
 from vibe_llms.mcp_server.offer import READ_ONLY, TOOLS, choose_tools
 from vibe_llms.mcp_server.states import StateSeal
-from vibe_llms.mcp_server.user_questions import _write_field
-from vibe_llms.messages.hidden import visible
 
 
 class Clock:
@@ -128,27 +125,6 @@ def test_a_handshake_that_is_wrong_is_refused(params: Any) -> None:
     with pytest.raises(ProtocolError) as raised:
         negotiate(params)
     assert raised.value.code == -32602
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        ElicitationField(name="a", title="A", description="d", required=True, least=1, most=9),
-        ElicitationField(name="a", format="email", default="a@b.c"),
-        ElicitationField(name="a", kind="integer", least=0, most=10, default=3),
-        ElicitationField(name="a", kind="number", least=0.5),
-        ElicitationField(name="a", kind="boolean", default=False),
-        ElicitationField(name="a", kind="choice", choices=(("x", "X"), ("y", "Y")), default="x"),
-        ElicitationField(
-            name="a", kind="choices", choices=(("x", "X"), ("y", "y")), least=1, most=2
-        ),
-    ],
-)
-def test_a_form_reads_back_as_it_was_written(field: ElicitationField) -> None:
-    required = ["a"] if field.required else []
-    schema = {"type": "object", "properties": {"a": _write_field(field)}, "required": required}
-    assert read_fields(schema) == (field,)
-    ElicitationRequest(ensemble="x", message=visible("x"), fields=(field,))
 
 
 def test_tools_are_chosen_in_their_order() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
@@ -101,43 +100,18 @@ class AcpAgent:
         given = read_params(params, NEW_SESSION)
         given.check()
         client = self._produce_client()
-        home = self._access_home()
-        async with AsyncExitStack() as stack:
-            session, rows = home.open(client, given)
-            stack.push_async_callback(session.close)
-            opened = await self._begin_conversation(client, session, given, rows)
-            stack.pop_all()
+        agent = self._options.agent or ""
+
+        async def begin(session: Session, ensembles: Sequence[str]) -> tuple[Conversation, str]:
+            options = produce_options(session, agent, ensembles)
+            tags = [produce_tag(given.cwd)]
+            return await session.begin(self._options.model, tags=tags, **options), agent
+
+        opened = await self._open(client, given, begin)
         client.session = opened.conversation.identity
         self._sessions[client.session] = opened
         result = SessionResult(session_id=client.session, config_options=opened.choices)
         return Reply(result, then=client.release)
-
-    async def _begin_conversation(
-        self,
-        client: SessionClient,
-        session: Session,
-        given: NewSessionParams,
-        rows: Sequence[str],
-    ) -> AcpSession:
-        agent = self._options.agent or ""
-
-        async def begin(ensembles: Sequence[str]) -> Conversation:
-            return await session.begin(
-                self._options.model,
-                tags=[produce_tag(given.cwd)],
-                **produce_options(session, agent, ensembles),
-            )
-
-        conversation, ensembles = await self._open_with_servers(client, rows, begin)
-        return AcpSession(
-            client,
-            session,
-            conversation,
-            folder=given.cwd,
-            ensembles=ensembles,
-            agent=agent,
-            servers=rows,
-        )
 
     async def _load(self, params: Raw) -> Reply:
         return await self._reopen(params, replays=True)
@@ -172,35 +146,48 @@ class AcpAgent:
         home, client = self._access_home(), self._produce_client()
         await _require_stored(home.archive, given.session_id)
         client.session = given.session_id
-        async with AsyncExitStack() as stack:
-            session, rows = home.open(client, given)
-            stack.push_async_callback(session.close)
-            opened = await self._resume_conversation(client, session, given, rows)
-            stack.pop_all()
-        return opened
+        stored = (await home.archive.restore(given.session_id)).details.agent
 
-    async def _resume_conversation(
-        self,
-        client: SessionClient,
-        session: Session,
-        given: StoredSessionParams,
-        rows: Sequence[str],
-    ) -> AcpSession:
-        details = (await session.archive.restore(given.session_id)).details
-        agent = details.agent if details.agent in survey_names(session.configuration) else ""
-        if not details.agent:
-            agent = self._options.agent or ""
-
-        async def resume(ensembles: Sequence[str]) -> Conversation:
+        async def resume(session: Session, ensembles: Sequence[str]) -> tuple[Conversation, str]:
+            agent = stored if stored in survey_names(session.configuration) else ""
+            if not stored:
+                agent = self._options.agent or ""
             options = produce_options(session, agent, ensembles)
             try:
-                return await session.resume(given.session_id, **options)
+                return await session.resume(given.session_id, **options), agent
             except ModelNotFound as error:
                 model = self._options.model or (await session.find_model())[0]
                 client.show(Notice("model", f"{error}; {model} answers instead"))
-                return await session.resume(given.session_id, model=model, **options)
+                return await session.resume(given.session_id, model=model, **options), agent
 
-        conversation, ensembles = await self._open_with_servers(client, rows, resume)
+        return await self._open(client, given, resume)
+
+    async def _open(
+        self,
+        client: SessionClient,
+        given: NewSessionParams,
+        open_conversation: Callable[[Session, Sequence[str]], Awaitable[tuple[Conversation, str]]],
+    ) -> AcpSession:
+        """Open a session and its conversation, with the tools of the client's servers.
+
+        `open_conversation` returns the conversation and the name of its agent. Without the package
+        for servers, it is called without them, and the client is told so.
+        """
+        session, rows = self._access_home().open(client, given)
+        own = self._options.ensembles
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(session.close)
+            ensembles = (*own, *rows)
+            try:
+                conversation, agent = await open_conversation(session, ensembles)
+            except (PackageMissing, ConfigurationError) as error:
+                if not rows:
+                    raise
+                notice = f"the editor's MCP servers are left out: {error}"
+                client.show(Notice("ensemble", notice))
+                ensembles = own
+                conversation, agent = await open_conversation(session, ensembles)
+            stack.pop_all()
         return AcpSession(
             client,
             session,
@@ -210,25 +197,6 @@ class AcpAgent:
             agent=agent,
             servers=rows,
         )
-
-    async def _open_with_servers(
-        self,
-        client: SessionClient,
-        rows: Sequence[str],
-        open_conversation: Callable[[Sequence[str]], Any],
-    ) -> tuple[Conversation, Sequence[str]]:
-        """Open a conversation with the tools of the client's servers.
-
-        Without the package for servers, it is opened without them, and the client is told so.
-        """
-        own = self._options.ensembles
-        try:
-            return await open_conversation((*own, *rows)), (*own, *rows)
-        except (PackageMissing, ConfigurationError) as error:
-            if not rows:
-                raise
-            client.show(Notice("ensemble", f"the editor's MCP servers are left out: {error}"))
-        return await open_conversation(own), own
 
     async def _list(self, params: Raw) -> Reply:
         given = read_params(params, LIST)

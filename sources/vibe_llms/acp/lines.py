@@ -111,7 +111,7 @@ class InputLines:
 
 
 class OutputLines:
-    """Writes lines to a descriptor; `fail` is called in the event loop if nobody reads them."""
+    """Writer of lines to a descriptor; calls `fail` in the event loop if the reader has gone."""
 
     def __init__(self, descriptor: int, fail: Callable[[], object]) -> None:
         self._descriptor = descriptor

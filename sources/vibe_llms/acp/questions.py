@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,10 +23,10 @@ from vibe_llms.acp.updates import (
 from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.invocation.questions import (
     ElicitationAnswer,
-    ElicitationField,
     ElicitationRequest,
     Elicitor,
     decline,
+    write_form,
 )
 from vibe_llms.messages.events import Notice
 from vibe_llms.messages.identities import produce_identity
@@ -39,15 +39,6 @@ _DECISIONS = {
     _REJECT: Decision.DENY,
 }
 _UNANSWERED = Decision(False, reason="the editor could not ask the user")
-#: JSON Schema types by the kind of a field.
-_TYPES: Mapping[str, str] = {
-    "text": "string",
-    "choice": "string",
-    "number": "number",
-    "integer": "integer",
-    "boolean": "boolean",
-    "choices": "array",
-}
 
 
 class _Outcome(Struct, frozen=True, rename="camel"):
@@ -133,7 +124,7 @@ def produce_elicitor(client: SessionClient) -> Elicitor:
             params = LinkParams(client.session, message, produce_identity(), request.url)
         else:
             able = abilities.form is not None
-            params = FormParams(client.session, message, _describe_form(request))
+            params = FormParams(client.session, message, write_form(request.fields))
         if not able:
             what = f"you to open {request.url}" if request.url else "you to fill in a form"
             text = (
@@ -156,39 +147,3 @@ def produce_elicitor(client: SessionClient) -> Elicitor:
                 return ElicitationAnswer("cancel")
 
     return elicit
-
-
-def _describe_form(request: ElicitationRequest) -> dict[str, Any]:
-    """Return the JSON Schema of a form."""
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {field.name: _describe_field(field) for field in request.fields},
-    }
-    if required := [field.name for field in request.fields if field.required]:
-        schema["required"] = required
-    return schema
-
-
-def _describe_field(field: ElicitationField) -> dict[str, Any]:
-    kind = field.kind
-    schema: dict[str, Any] = {"type": _TYPES[kind]}
-    titled = [{"const": value, "title": title} for value, title in field.choices]
-    if kind == "choice":
-        schema["oneOf"] = titled
-    elif kind == "choices":
-        schema["items"] = {"anyOf": titled}
-    bounds = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
-    least, most = bounds.get(kind, ("minimum", "maximum"))
-    members = {
-        "title": field.title,
-        "description": field.description,
-        "default": field.default,
-        "format": field.format,
-        least: _whole(field.least, kind),
-        most: _whole(field.most, kind),
-    }
-    return {**schema, **{key: one for key, one in members.items() if one not in (None, "")}}
-
-
-def _whole(bound: float | None, kind: str) -> float | int | None:
-    return bound if bound is None or kind == "number" else int(bound)

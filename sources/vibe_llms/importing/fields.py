@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from vibe_llms.base.nesting import is_deeper
 from vibe_llms.importing.messages import ExportedPart
 from vibe_llms.messages.contents import (
     Issuer,
@@ -119,7 +120,7 @@ def think(text: object, native: NativePayload | None = None) -> tuple[ExportedPa
 
 
 class NativeParts:
-    """Maker of parts that nobody understands, kept under the name of an importer.
+    """Maker of parts that the importer does not understand, stored under its name.
 
     They are sent to no provider, because none has its name.
     """
@@ -134,21 +135,7 @@ class NativeParts:
 
     def encode(self, value: object, model: str = "") -> NativePayload | None:
         """Return a value as a payload, or None if it is nested too deeply."""
-        if _is_deep(value):
+        if is_deeper(value, _DEEPEST):
             return None
         issuer = Issuer(self._module, self._row, model or "unknown")
         return NativePayload(issuer, Raw(write_json(value).encode()))
-
-
-def _is_deep(value: object) -> bool:
-    level = [value]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return False
-    return True

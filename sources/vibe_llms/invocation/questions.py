@@ -6,7 +6,7 @@ it is used.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -26,6 +26,9 @@ _KINDS: dict[Any, FieldKind] = {
     "boolean": "boolean",
     "array": "choices",
 }
+_TYPES: Mapping[str, str] = {**{kind: name for name, kind in _KINDS.items()}, "choice": "string"}
+#: Members of a field's schema with its limits, besides those of numbers.
+_LIMITS = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
 _YES, _NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
 
 
@@ -207,8 +210,7 @@ def _read_field(name: str, schema: Any, required: bool) -> ElicitationField:
     choices = _read_choices(schema if kind != "choices" else schema.get("items", {}))
     if kind == "text" and choices:
         kind = "choice"
-    names = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
-    least, most = names.get(kind, ("minimum", "maximum"))
+    least, most = _LIMITS.get(kind, ("minimum", "maximum"))
     try:
         return msgspec.convert(
             {
@@ -227,6 +229,42 @@ def _read_field(name: str, schema: Any, required: bool) -> ElicitationField:
         )
     except msgspec.ValidationError as error:
         raise AnswerInvalid(f"the field {name!r} is not valid in a form: {error}") from error
+
+
+def write_form(fields: Iterable[ElicitationField]) -> dict[str, Any]:
+    """Return the JSON Schema of a form, from which `read_fields` reads the same fields."""
+    fields = [*fields]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {field.name: _write_field(field) for field in fields},
+    }
+    if required := [field.name for field in fields if field.required]:
+        schema["required"] = required
+    return schema
+
+
+def _write_field(field: ElicitationField) -> dict[str, Any]:
+    kind = field.kind
+    schema: dict[str, Any] = {"type": _TYPES[kind]}
+    titled = [{"const": value, "title": title} for value, title in field.choices]
+    if kind == "choice":
+        schema["oneOf"] = titled
+    elif kind == "choices":
+        schema["items"] = {"anyOf": titled}
+    least, most = _LIMITS.get(kind, ("minimum", "maximum"))
+    members = {
+        "title": field.title,
+        "description": field.description,
+        "default": field.default,
+        "format": field.format,
+        least: _as_written(field.least, kind),
+        most: _as_written(field.most, kind),
+    }
+    return {**schema, **{name: one for name, one in members.items() if one not in (None, "")}}
+
+
+def _as_written(limit: float | None, kind: FieldKind) -> float | int | None:
+    return limit if limit is None or kind == "number" else int(limit)
 
 
 def _read_choices(schema: Any) -> list[tuple[Any, Any]]:

@@ -53,7 +53,7 @@ class McpIdentity(Struct, frozen=True, kw_only=True):
 class McpServer:
     """Answers the requests of one user's clients.
 
-    `describe_error` returns the words for an error of a tool; it logs those that are nobody's.
+    `describe_error` returns the text for an error of a tool, and logs unexpected errors.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ import msgspec
 
 from vibe_llms.base.exceptions import AnswerInvalid, DecisionRefused
 from vibe_llms.invocation.approval import Decision
-from vibe_llms.invocation.questions import ElicitationAnswer, ElicitationField
+from vibe_llms.invocation.questions import ElicitationAnswer, write_form
 from vibe_llms.mcp_server.calls import ClientRequest, McpCall
 from vibe_llms.mcp_server.run_reports import RunFollower
 from vibe_llms.messages.hidden import visible
@@ -40,8 +40,6 @@ _APPROVAL = {
     },
     "required": [_ALLOW],
 }
-_TYPES = {"text": "string", "choice": "string", "choices": "array"}
-_BOUNDS = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
 _RUNNING = "the run goes on; call wait with its id"
 _WAITING = "the run waits for the user, who must decide; then call wait with its id"
 #: No command is named: the calling model must not decide.
@@ -182,30 +180,6 @@ def _request_answer(one: RunQuestion) -> ClientRequest:
     if request.url:
         params = {"mode": "url", "url": request.url, "message": message}
         return ClientRequest(_ELICIT, {**params, "elicitationId": one.identity})
-    fields = {field.name: _write_field(field) for field in request.fields}
-    schema: dict[str, Any] = {"type": "object", "properties": fields}
-    if required := [field.name for field in request.fields if field.required]:
-        schema["required"] = required
-    return ClientRequest(_ELICIT, {"message": message, "requestedSchema": schema})
-
-
-def _write_field(field: ElicitationField) -> Mapping[str, Any]:
-    """Return the JSON Schema of a field; the inverse of `questions.read_fields`."""
-    schema: dict[str, Any] = {"type": _TYPES.get(field.kind, field.kind)}
-    if field.choices:
-        titled = [{"const": value, "title": title} for value, title in field.choices]
-        if field.kind == "choices":
-            schema["items"] = {"anyOf": titled}
-        else:
-            schema["oneOf"] = titled
-    least, most = _BOUNDS.get(field.kind, ("minimum", "maximum"))
-    for name, limit in ((least, field.least), (most, field.most)):
-        if limit is not None:
-            schema[name] = limit if field.kind == "number" else int(limit)
-    others = {
-        "title": field.title,
-        "description": field.description,
-        "default": field.default,
-        "format": field.format,
-    }
-    return schema | {name: value for name, value in others.items() if value not in ("", None)}
+    return ClientRequest(
+        _ELICIT, {"message": message, "requestedSchema": write_form(request.fields)}
+    )

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from vibe_llms.base.nesting import is_deeper
 from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.pieces import compact
@@ -60,7 +61,8 @@ def parse_value(data: bytes | str) -> Any:
         value = json.loads(data, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    _check_depth(value)
+    if is_deeper(value, _MAX_DEPTH):
+        raise ValueError("it is nested too deeply")
     return value
 
 
@@ -150,21 +152,6 @@ def _convert_member(value: object, kind: Any) -> Any:
         (of,) = get_args(inner[0])
         return [_convert_member(item, of) for item in value]
     return msgspec.convert(value, kind, strict=False)
-
-
-def _check_depth(value: object) -> None:
-    """Raise `ValueError` if values are nested deeper than `repair` may go."""
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return
-    raise ValueError("it is nested too deeply")
 
 
 def _refuse_constant(name: str) -> None:

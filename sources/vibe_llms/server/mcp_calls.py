@@ -61,7 +61,7 @@ class McpCalls:
             del self._asked[user, identity]
 
     def take(self, user: str, response: RpcResponse) -> None:
-        """Pass on a client's response; one that nobody waits for is ignored."""
+        """Pass on a client's response, or ignore it if no request waits for it."""
         answer = self._asked.get((user, response.id))
         if answer is None or answer.done():
             return

@@ -159,7 +159,7 @@ class _Session:
     def _add_meta(self, meta: Mapping[str, Any]) -> None:
         identity = read_identity(meta, "id")
         parent = read_identity(meta, "forked_from_id")
-        # Those of the parents follow in a fork.
+        # In a fork, the metadata of its parents comes after its own.
         if identity and parent:
             self._parents[identity] = parent
         if not self._id:

@@ -81,7 +81,7 @@ def _survey_families(store: LlmDatabase) -> Sequence[tuple[str, Sequence[str]]]:
         families.setdefault(row["conversation_id"] or row["id"], [])
     for identity in parents:
         root, seen = identity, {identity}
-        while (parent := parents.get(root)) in parents and parent not in seen:
+        while (parent := parents[root]) is not None and parent in parents and parent not in seen:
             seen.add(parent)
             root = parent
         families[root].append(identity)

@@ -1,4 +1,4 @@
-"""The tables of llm's database, read with whatever columns they have."""
+"""Reading of the tables of llm's database, whose columns differ by version."""
 
 from __future__ import annotations
 
