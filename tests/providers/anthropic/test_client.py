@@ -180,6 +180,7 @@ async def test_what_the_server_says_of_a_model_is_laid_over_the_files(
         (["enabled", "disabled"], (0, 49_999)),
         (["enabled"], (1024, 49_999)),
         (["disabled", "adaptive"], (0, 0)),
+        (["between_tools", "adaptive"], (0, 0)),
     ],
 )
 async def test_which_budgets_a_model_takes_follows_from_its_kinds_of_thinking(

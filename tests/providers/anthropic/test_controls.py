@@ -63,6 +63,15 @@ async def nativize(name: str, controls: Controls, **options: Any) -> Mapping[str
             Controls(reasoning_tokens=0),
             {"max_tokens": 128_000, "thinking": {"type": "disabled"}},
         ),
+        (
+            "claude-sonnet-5-5",
+            Controls(reasoning_tokens=0, effort="high"),
+            {
+                "max_tokens": 128_000,
+                "output_config": {"effort": "high"},
+                "thinking": {"type": "between_tools"},
+            },
+        ),
         ("claude-fable-5", Controls(), {"max_tokens": 128_000, "thinking": ADAPTIVE}),
         (
             "claude-sonnet-4-5",
@@ -234,6 +243,22 @@ async def test_a_kind_of_thinking_that_a_model_has_not_is_refused(
     models = {"mine": {"native": {"thinking": thinking}}}
     with pytest.raises(ControlInvalid, match=words):
         await nativize("mine", Controls(reasoning_tokens=budget), models=models)
+
+
+@pytest.mark.parametrize(
+    ("name", "controls", "words"),
+    [
+        ("claude-sonnet-5-5", Controls(reasoning_tokens=0, effort="max"), "accepts it up to 'high'"),
+        ("claude-sonnet-5-5", Controls(tool_choice="any"), "one of auto, none"),
+        ("claude-fable-5-2", Controls(tool_choice="time/now"), "one of auto, none"),
+        ("claude-opus-5-5", Controls(reasoning_tokens=0), "does not accept it"),
+    ],
+)
+async def test_what_the_newest_models_answer_400_to_is_refused(
+    name: str, controls: Controls, words: str
+) -> None:
+    with pytest.raises(ControlInvalid, match=words):
+        await assemble(await produce_model(name=name), HI, controls=controls)
 
 
 NAMES = {"time/now": "time__now", "web_search": "web_search"}

@@ -51,10 +51,11 @@ class AnthropicModelEntry(Struct):
         return {**reported, "controls": controls}
 
     def _bound_budget(self, thinking: Sequence[str]) -> Mapping[str, int] | bool:
+        can_be_off = "disabled" in thinking or "between_tools" in thinking
         if "enabled" in thinking:
-            bounds = {"minimum": 0 if "disabled" in thinking else SMALLEST_BUDGET_TOKENS}
+            bounds = {"minimum": 0 if can_be_off else SMALLEST_BUDGET_TOKENS}
             return {**bounds, "maximum": self.max_tokens - 1} if self.max_tokens else bounds
-        return {"minimum": 0, "maximum": 0} if "disabled" in thinking else False
+        return {"minimum": 0, "maximum": 0} if can_be_off else False
 
 
 class ModelPage(Struct):

@@ -127,6 +127,8 @@ def _nativize_thinking(controls: Controls, model: Model) -> Mapping[str, Any] | 
     known = native.thinking
     budget = controls.reasoning_tokens
     if budget == 0:
+        if known and "disabled" not in known and "between_tools" in known:
+            return _think_between_tools(controls, model)
         return _accepted("disabled", {"type": "disabled"}, known, model)
     if budget is not None:
         thinking = {"type": "enabled", "budget_tokens": budget}
@@ -154,6 +156,19 @@ def _nativize_thinking(controls: Controls, model: Model) -> Mapping[str, Any] | 
     ):
         return {"type": "adaptive", "display": "summarized"}
     return None
+
+
+def _think_between_tools(controls: Controls, model: Model) -> Mapping[str, Any]:
+    # The least thinking of claude-sonnet-5-5, which refuses it with these levels of effort. Source:
+    # https://platform.claude.com/docs/en/models/sonnet-5-5/whats-new-sonnet-5-5 (2026-11).
+    if controls.effort in ("xhigh", "max"):
+        raise ControlInvalid(
+            f"the control 'reasoning-tokens' cannot be 0 with the effort {controls.effort!r}; the "
+            "model accepts it up to 'high'",
+            control="reasoning-tokens",
+            model=model.name,
+        )
+    return {"type": "between_tools"}
 
 
 def _accepted(
