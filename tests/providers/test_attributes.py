@@ -127,6 +127,26 @@ def test_what_a_row_says_of_an_unknown_model_adds_to_taking_everything() -> None
     assert not integrate("ab", shipped, own).takes("output-tokens")
 
 
+def test_the_control_of_the_output_ends_with_the_models_limit() -> None:
+    bounds: dict[str, dict[str, Any]] = {
+        ".*": {"output-tokens": 9, "controls": {"output-tokens": {"minimum": 1}, "seed": {}}},
+        "own": {"controls": {"output-tokens": {"maximum": 5}}},
+        "none": {"controls": {"output-tokens": False}},
+    }
+    for name, maximum in (("any", 9), ("own", 5)):
+        controls = integrate(name, bounds).controls
+        assert controls is not None
+        assert controls["output-tokens"] == ControlRange(minimum=1, maximum=maximum)
+    assert integrate("none", bounds).controls == {"seed": ControlRange()}
+    # A server's limit counts too, and an unknown one bounds nothing.
+    controls = ModelsIntegrator([bounds]).integrate("any", further={"output-tokens": 3}).controls
+    assert controls is not None
+    assert controls["output-tokens"].maximum == 3
+    assert integrate("any", {".*": {"controls": {"output-tokens": {}}}}).controls == {
+        "output-tokens": ControlRange()
+    }
+
+
 def test_what_a_server_said_lies_between_the_files_and_the_user() -> None:
     models = ModelsIntegrator(
         [{"a": {"title": "file", "context-tokens": 1}}, {"a": {"retires": "x"}}]

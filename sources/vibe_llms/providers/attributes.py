@@ -23,8 +23,9 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     and MIME types of files. `controls` holds the accepted controls and their ranges; if it is
     `None`, all controls that the provider sends are accepted. In TOML, `effort = false` removes a
     control that a more general pattern adds; if the accepted controls are unknown, a row's entries
-    are added to all of them. `context_varies` is True if some servers give the model a larger
-    context, so that no estimate is a reason to refuse. `native` is for the provider only.
+    are added to all of them. The control `output-tokens` has the maximum `output_tokens`, unless it
+    has one of its own. `context_varies` is True if some servers give the model a larger context, so
+    that no estimate is a reason to refuse. `native` is for the provider only.
     """
 
     context_tokens: int | None = None
@@ -124,6 +125,7 @@ class ModelsIntegrator:
             controls = attributes.controls or {}
             kept = {name: bounds for name, bounds in controls.items() if name in self._sent}
             attributes = msgspec.structs.replace(attributes, controls=kept)
+        attributes = _bound_output(attributes)
         self._known[model] = attributes
         return attributes
 
@@ -137,6 +139,16 @@ class ModelsIntegrator:
                 table=self._table,
                 key=pattern,
             ) from error
+
+
+def _bound_output(attributes: ModelAttributes) -> ModelAttributes:
+    """Return the attributes with the model's limit as the maximum of the control."""
+    controls = attributes.controls or {}
+    bounds, limit = controls.get("output-tokens"), attributes.output_tokens
+    if bounds is None or bounds.maximum is not None or limit is None:
+        return attributes
+    bounded = msgspec.structs.replace(bounds, maximum=limit)
+    return msgspec.structs.replace(attributes, controls={**controls, "output-tokens": bounded})
 
 
 def specificity(pattern: str) -> int:

@@ -248,7 +248,11 @@ async def test_a_kind_of_thinking_that_a_model_has_not_is_refused(
 @pytest.mark.parametrize(
     ("name", "controls", "words"),
     [
-        ("claude-sonnet-5-5", Controls(reasoning_tokens=0, effort="max"), "accepts it up to 'high'"),
+        (
+            "claude-sonnet-5-5",
+            Controls(reasoning_tokens=0, effort="max"),
+            "accepts it up to 'high'",
+        ),
         ("claude-sonnet-5-5", Controls(tool_choice="any"), "one of auto, none"),
         ("claude-fable-5-2", Controls(tool_choice="time/now"), "one of auto, none"),
         ("claude-opus-5-5", Controls(reasoning_tokens=0), "does not accept it"),

@@ -143,6 +143,8 @@ async def test_thinking_is_a_level_or_a_budget_and_is_shown() -> None:
         ("gemini-3.8-flash", Controls(effort="minimal")),
         ("gemini-2.5-pro", Controls(reasoning_tokens=0)),
         ("gemini-3.8-flash", Controls(effort="low", reasoning_tokens=9)),
+        ("gemini-3.8-flash", Controls(temperature=1.0)),
+        ("gemini-4-argon", Controls(top_p=0.5)),
     ):
         model = await produce_model(name=name)
         with pytest.raises(ControlInvalid):
@@ -151,7 +153,13 @@ async def test_thinking_is_a_level_or_a_budget_and_is_shown() -> None:
 
 async def test_other_controls_have_their_names_on_the_wire() -> None:
     found = await config(
-        temperature=0.5, top_p=0.9, top_k=3, output_tokens=77, stop=("\n",), seed=4
+        "gemini-3.5-flash",
+        temperature=0.5,
+        top_p=0.9,
+        top_k=3,
+        output_tokens=77,
+        stop=("\n",),
+        seed=4,
     )
     assert {name: found[name] for name in found if name != "thinkingConfig"} == {
         "temperature": 0.5,
@@ -219,7 +227,7 @@ async def test_a_choice_of_a_tool_is_sent_only_with_functions() -> None:
 
 
 async def test_googles_own_tools_and_settings_are_extras() -> None:
-    model = await produce_model()
+    model = await produce_model(name="gemini-3.5-flash")
     extras = {
         "tools": [{"googleSearch": {}}],
         "safetySettings": [

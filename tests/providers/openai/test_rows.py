@@ -20,7 +20,9 @@ from vibe_llms.providers.attributes import find_problem
 SHIPPED = read_toml(shipped_folder() / "configuration" / "general.toml")["providers"]
 KEYS = {"moonshot": "key-0123456789abcdef", "cerebras": "key-0123456789abcdef"}
 COMPATIBLE = [
-    name for name, row in SHIPPED.items() if ".openai." in row["module"] and "openai" not in name
+    name
+    for name, row in SHIPPED.items()
+    if ".openai." in row["module"] and "openai" not in name and "azure" not in name
 ]
 
 
