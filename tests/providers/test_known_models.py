@@ -75,6 +75,48 @@ def test_names_and_dates_are_read_from_the_packages(script: dict[str, Any]) -> N
     assert script["list_windows"]("xai")["grok-4.7"] == 500_000
 
 
+PROFILE = "arn:aws:bedrock:us-east-1:123456789012:inference-profile/global.{}"
+
+
+@pytest.mark.parametrize(
+    ("row", "names", "context", "reply"),
+    [
+        (
+            "bedrock",
+            [name.format("anthropic.claude-opus-5-5") for name in ("{}", "us.{}", PROFILE)],
+            1_000_000,
+            128_000,
+        ),
+        ("bedrock", ["us.anthropic.claude-haiku-4-5-20251001-v1:0"], 200_000, 64_000),
+        ("bedrock", ["eu.moonshotai.kimi-k3", "global.moonshotai.kimi-k3.1"], 1_000_000, 131_072),
+        ("openai", ["gpt-4o-2024-08-06", "ft:gpt-4o-2024-08-06:acme::abc123"], 128_000, 16_384),
+        ("openrouter", ["openai/gpt-6-luna"], 1_050_000, 128_000),
+        (
+            "openrouter",
+            ["anthropic/claude-opus-5.5", "anthropic/claude-sonnet-4.6"],
+            1_000_000,
+            None,
+        ),
+        ("anthropic", ["claude-opus-4-1@20250805", "claude-4-opus-20250514"], 200_000, 32_000),
+        ("groq", ["qwen/qwen3.8-27b"], 131_072, 16_384),
+        ("together", ["Qwen/Qwen3.8-27B"], 262_144, 262_144),
+        ("xai", ["grok-4.7", "grok-4.5-latest"], 500_000, None),
+    ],
+)
+async def test_a_model_is_known_by_any_of_its_names(
+    row: str, names: list[str], context: int, reply: int | None
+) -> None:
+    settings = {"providers": {"bedrock": {"region": "us-east-1"}}}
+    async with open_session(keys={row: "key-0123456789"}, configuration=settings) as session:
+        for name in names:
+            attributes = (await session.access_model(f"{row}/{name}")).attributes
+            assert (attributes.context_tokens, attributes.output_tokens) == (context, reply), name
+            if "opus-5-5" in name:
+                assert attributes.controls is not None
+                assert attributes.controls["tool-choice"].choices == ("auto", "none")
+                assert not attributes.takes("temperature")
+
+
 FAKES: dict[str, type] = {
     "vibe_llms.providers.anthropic": FakeAnthropic,
     "vibe_llms.providers.anthropic.azure": FakeFoundry,
