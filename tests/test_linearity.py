@@ -18,8 +18,9 @@ import vibe_llms
 from tests.faults.pumping import Run, find_growth
 from vibe_llms.base.configuration import shipped_folder
 from vibe_llms.memory import gate, patterns, secrets
-from vibe_llms.providers import error_words
+from vibe_llms.providers import azure, error_words
 from vibe_llms.providers.attributes import LONGEST_NAME
+from vibe_llms.providers.bedrock import errors as bedrock_errors
 from vibe_llms.server import endpoints
 
 ROOT = Path(vibe_llms.__file__).parent
@@ -89,6 +90,13 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("providers/llamacpp/package.py", "'|'.join(map(re.escape, marks))"): like(
         r"<\|im_start\|>|<\|im_end\|>|<s>"
     ),
+    ("providers/bedrock/errors.py", "pattern"): lambda: [
+        (one.pattern, scan(one.pattern)) for one in bedrock_errors._MEANINGS
+    ],
+    ("providers/azure.py", "pattern"): lambda: [
+        (one, scan(one))
+        for one in (re.compile(words, re.IGNORECASE) for words, _, _ in azure._REMEDIES)
+    ],
     ("providers/error_words.py", "pattern"): lambda: [
         (one, scan_words(one)) for one in error_words._OVERFLOWS
     ],

@@ -77,6 +77,8 @@ BROKEN = {
     ),
     "json": (None, "registers nothing"),
 }
+# The alarm of `import-seconds` may come while garbage is collected: it is shown, and comes again.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 #: These load, and fail when they are spoken with.
 LATE = ("calling", "clientless")
 
@@ -120,8 +122,6 @@ def check_named(name: str) -> None:
         assert f"[providers.{name}]" in outcome.error
 
 
-# The alarm of `import-seconds` may come while garbage is collected: it is shown, and comes again.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_plugin_is_named_where_it_is_used(name: str) -> None:
     check_named(name)

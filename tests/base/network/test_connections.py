@@ -104,6 +104,7 @@ async def test_a_package_reaches_this_machine_without_a_proxy(
     async with fake_server(["Hi"]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", server.keys[row])
         monkeypatch.setenv("OPENAI_API_KEY", server.keys[row])
+        monkeypatch.setenv("GEMINI_API_KEY", server.keys[row])
         rows: Any = server.configuration["providers"]
         tree = {"providers": {row: {**rows[row], "credential": "package"}}, "offline": offline}
         async with open_session(home=tmp_path, configuration=tree) as session:

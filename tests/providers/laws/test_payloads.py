@@ -158,6 +158,7 @@ OPAQUE = (
         "executableCode",
     ),
 )
+_OPAQUE = {one.interface.row: one for one in OPAQUE}
 every_opaque = pytest.mark.parametrize("opaque", OPAQUE, ids=lambda one: one.interface.row)
 
 
@@ -322,9 +323,9 @@ def sign_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("seed", "opaque"),
     [
-        (strip_thinking, OPAQUE[0]),
-        (encode_items_anew, OPAQUE[1]),
-        (sign_the_whole_text, OPAQUE[2]),
+        (strip_thinking, _OPAQUE["anthropic"]),
+        (encode_items_anew, _OPAQUE["openai"]),
+        (sign_the_whole_text, _OPAQUE["gemini"]),
     ],
 )
 async def test_what_is_written_anew_would_be_detected(
