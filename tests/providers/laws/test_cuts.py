@@ -30,7 +30,7 @@ from tests.fakes.interfaces import (
     every_recording,
     every_vendor,
 )
-from tests.fakes.recordings import ReplayTransport, is_cut, places, strip
+from tests.fakes.recordings import ReplayTransport, find_notices, is_cut, places, strip
 from tests.fakes.server import End
 from vibe_llms.base.configuration import StreamSettings
 from vibe_llms.base.exceptions import ProviderUnreachable, ReplyCut
@@ -131,6 +131,8 @@ def check_outcome(
     canisters, events, failed = outcome
     check_events(events, turn=False)
     clean, surely = interface.recordings.ends(name)
+    notices, told = interface.recordings.notices(name), find_notices(events)
+    assert told == notices[: len(told)], place
     if is_empty(whole):
         assert failed, f"{place}: an empty reply was taken for an answer"
         return
@@ -138,6 +140,7 @@ def check_outcome(
         assert not failed, place
         if cut >= surely:
             assert strip(canisters) == stripped, place
+            assert told == notices, place
         # Between the two only the usage may be missing.
         said = [one.text for one in canisters if isinstance(one, AssistantCanister)]
         assert said == [one.text for one in whole if isinstance(one, AssistantCanister)], place
