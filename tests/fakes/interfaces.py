@@ -503,7 +503,7 @@ EVERY: Mapping[str, Interface] = {
     **SERVERS,
     **{one.name: one for one in (LLAMACPP, SCRIPTED, CONTRACT)},
 }
-#: Azure's streams of OpenAI's interfaces have results of filters; those of Anthropic's are the same.
+#: Of Azure's streams, those of OpenAI's interfaces are others: they have results of filters.
 _STREAMED = [*VENDORS.values(), AZURE["azure"], AZURE["azure-chat"]]
 RECORDED = [(one, name) for one in _STREAMED for name in one.recordings.names]
 

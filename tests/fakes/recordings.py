@@ -6,6 +6,7 @@ Both readings are plain data, so that they can be compared: the blocks in order,
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -431,6 +432,11 @@ class BedrockRecordings(Recordings):
         raw = self.load(name)
         last = self._messages(name)[-1].prelude.total_length
         return len(raw) - last, len(raw)
+
+    def starts(self, name: str) -> list[int]:
+        """The places at which the messages of a stream begin."""
+        sizes = (message.prelude.total_length for message in self._messages(name))
+        return [0, *itertools.accumulate(sizes)][:-1]
 
     def read_officially(self, name: str) -> list[Any]:
         from botocore.eventstream import EventStream
