@@ -215,20 +215,18 @@ async def _ask_otherwise(
 ) -> None:
     """The lists and counts, of a server that does not know the key any more."""
     server.key = "another-key-that-is-right"
+    # Azure has no list of deployments.
+    listed = interface.row not in AZURE
+    model = await session.access_model(interface.address)
+    hi = [UserCanister.from_text("Hi")]
     with pytest.raises(CredentialRefused) as caught:
-        if interface.row in AZURE:
-            # It has no list of deployments.
-            model = await session.access_model(interface.address)
-            await model.converse([UserCanister.from_text("Hi")])
-        else:
-            await session.survey_models(interface.row)
+        await (session.survey_models(interface.row) if listed else model.converse(hi))
     watcher.see(caught.value)
     server.key = key
     if interface in (ANTHROPIC, RESPONSES, GEMINI):
         server.count = key
-        model = await session.access_model(interface.address)
         with pytest.raises(ProviderError) as malformed:
-            await model.count_tokens([UserCanister.from_text("Hi")])
+            await model.count_tokens(hi)
         watcher.see(malformed.value)
 
 
