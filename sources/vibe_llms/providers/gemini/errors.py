@@ -42,7 +42,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], type[ProviderError] | None, str], ...] =
         (r"request payload size exceeds", RequestTooLarge, ""),
         (
             # Waiting does not help, although the server says how long to wait.
-            r"\blimit: 0(?!\.?\d)",
+            r"\blimit: 0(?!\.?\d)|doesn't have a free quota tier",
             PaymentRequired,
             (
                 "the project's quota for this model is 0: enable billing at "
