@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import httpx2
 import msgspec
 from msgspec import Struct
+
+_SIZES = struct.Struct("!II")
 
 
 class TextDelta(Struct, tag_field="type", tag="text_delta"):
@@ -89,19 +92,32 @@ class GeminiChunk(Struct):
     candidates: list[Candidate]
 
 
+class ConverseDelta(Struct):
+    text: str
+
+
+class ContentDelta(Struct, rename="camel"):
+    content_block_index: int
+    delta: ConverseDelta
+
+
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "anthropic": msgspec.json.Decoder(Event),
     "chat": msgspec.json.Decoder(Chunk),
     "responses": msgspec.json.Decoder(ResponseDelta | ResponseCompleted),
     "ollama": msgspec.json.Decoder(Line),
     "gemini": msgspec.json.Decoder(GeminiChunk),
+    "bedrock": msgspec.json.Decoder(ContentDelta),
 }
+DECODERS |= {"azure": DECODERS["responses"], "azure-chat": DECODERS["chat"]}
 
 
 async def read_stream(
     client: httpx2.AsyncClient, url: str, body: bytes = b"{}", interface: str = "anthropic"
 ) -> int:
     """Send a body, decode every event of the reply; gives their number."""
+    if interface == "bedrock":
+        return await _read_messages(client, url, body)
     rest = b""
     count = 0
     decode = DECODERS[interface].decode
@@ -118,4 +134,28 @@ async def read_stream(
                     if data[:1] == b"{":
                         msgspec.json.decode(data)
                 count += 1
+    return count
+
+
+async def _read_messages(client: httpx2.AsyncClient, url: str, body: bytes) -> int:
+    """The same of a binary event stream, whose checksums are left."""
+    rest = b""
+    count = 0
+    decode = DECODERS["bedrock"].decode
+    async with client.stream("POST", f"{url}/model/m/converse-stream", content=body) as response:
+        async for chunk in response.aiter_raw():
+            rest += chunk
+            place = 0
+            while len(rest) - place >= 12:
+                size, head = _SIZES.unpack_from(rest, place)
+                if len(rest) - place < size:
+                    break
+                payload = rest[place + 12 + head : place + size - 4]
+                try:
+                    decode(payload)
+                except msgspec.DecodeError:
+                    msgspec.json.decode(payload)
+                count += 1
+                place += size
+            rest = rest[place:]
     return count

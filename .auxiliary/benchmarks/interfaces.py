@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anthropic
+import botocore.session
 import ollama
 import openai
 from google import genai
@@ -16,7 +17,10 @@ from measure import KEY
 
 @dataclass(frozen=True)
 class Interface:
-    """`stream` is the interface of the official package, given a request."""
+    """`stream` is the interface of the official package, given a request.
+
+    `settings` are what the row needs besides an address and a key.
+    """
 
     name: str
     package: str
@@ -24,10 +28,15 @@ class Interface:
     model: str
     produce_package: Callable[[str], AbstractAsyncContextManager[Any]]
     stream: Callable[[Any, Mapping[str, Any]], AsyncIterator[Any]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         return self.name.capitalize()
+
+    def configure(self, url: str) -> dict[str, Any]:
+        """A configuration whose row leads to a server."""
+        return {"providers": {self.row: {"base-url": url, **self.settings}}}
 
 
 async def _stream_anthropic(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
@@ -62,6 +71,12 @@ async def _stream_gemini(client: Any, request: Mapping[str, Any]) -> AsyncIterat
         yield chunk
 
 
+async def _stream_converse(client: Any, _: Mapping[str, Any]) -> AsyncIterator[Any]:
+    said = [{"role": "user", "content": [{"text": "hi"}]}]
+    for event in client.converse_stream(modelId="m", messages=said)["stream"]:
+        yield event
+
+
 def _produce_anthropic(url: str) -> Any:
     return anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0)
 
@@ -80,6 +95,19 @@ async def _produce_gemini(url: str) -> AsyncIterator[Any]:
         yield client
 
 
+@asynccontextmanager
+async def _produce_bedrock(url: str) -> AsyncIterator[Any]:
+    """Botocore's client, which is not asynchronous; boto3's is the same."""
+    yield botocore.session.Session().create_client(
+        "bedrock-runtime",
+        region_name=_REGION,
+        endpoint_url=url,
+        aws_access_key_id="AKIDEXAMPLE",
+        aws_secret_access_key=KEY,
+    )
+
+
+_REGION = "us-east-1"
 ANTHROPIC = Interface(
     "anthropic",
     "anthropic",
@@ -96,4 +124,19 @@ OLLAMA = Interface("ollama", "ollama", "ollama", "qwen3:8b", _produce_ollama, _s
 GEMINI = Interface(
     "gemini", "google-genai", "gemini", "gemini-3.8-flash", _produce_gemini, _stream_gemini
 )
+BEDROCK = Interface(
+    "bedrock",
+    "botocore",
+    "bedrock",
+    "global.anthropic.claude-opus-5",
+    _produce_bedrock,
+    _stream_converse,
+    {"region": _REGION},
+)
+AZURE_CHAT = Interface(
+    "azure-chat", "openai", "azure-chat", "gpt-5.5", _produce_openai, _stream_chat
+)
+AZURE = Interface("azure", "openai", "azure", "gpt-6.1-sol", _produce_openai, _stream_response)
 INTERFACES = (ANTHROPIC, CHAT, RESPONSES, OLLAMA, GEMINI)
+#: All whose streams differ.
+STREAMED = (*INTERFACES, BEDROCK, AZURE_CHAT, AZURE)

@@ -2,14 +2,18 @@
 
 `stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
 `packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word. The third argument
-is the interface: `anthropic`, `chat`, `responses`, `ollama` or `gemini`; the fourth is the number
-of tokens that the reply says were read.
+is the interface: `anthropic`, `chat`, `responses`, `ollama`, `gemini`, `bedrock`, or Azure's
+`azure-chat` and `azure`; the fourth is the number of tokens that the reply says were read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -29,12 +33,28 @@ WIRES: dict[str, Wire] = {
     "ollama": OllamaWire(),
     "gemini": GeminiWire(),
 }
+#: Interfaces of OpenAI's on Azure.
+AZURE = {"azure": "responses", "azure-chat": "chat"}
+MIMETYPES = {
+    "ollama": b"application/x-ndjson",
+    "bedrock": b"application/vnd.amazon.eventstream",
+}
+#: What Azure's filters say of each text, and the padding against guesses of its words.
+SAFE = {
+    name: {"filtered": False, "severity": "safe"}
+    for name in ("hate", "self_harm", "sexual", "violence")
+}
+PADDING = "abcdefghijk"
 #: What a reply says was read: less than what is counted before it is sent.
 READ_TOKENS = 30_000
 
 
 def produce_events(interface: str, chunks: int, read: int) -> list[bytes]:
     """The events of a reply of so many chunks of text, as the fake server sends it."""
+    if interface == "bedrock":
+        return [*_encode_converse(chunks, read)]
+    if interface in AZURE:
+        return [*_add_filters(_narrate(AZURE[interface], chunks, read)[0])]
     return _narrate(interface, chunks, read)[0]
 
 
@@ -62,12 +82,57 @@ def _narrate(interface: str, chunks: int, read: int) -> tuple[list[bytes], Narra
     return [*begun, *said, *narrator.end("finished")], narrator
 
 
+def _encode_converse(chunks: int, read: int) -> Iterable[bytes]:
+    """The messages of Bedrock's event stream, which the fake server does not speak."""
+    yield _frame("messageStart", {"role": "assistant"})
+    for number in range(chunks):
+        yield _frame(
+            "contentBlockDelta",
+            {"contentBlockIndex": 0, "delta": {"text": f"word{number} "}, "p": PADDING},
+        )
+    yield _frame("contentBlockStop", {"contentBlockIndex": 0})
+    yield _frame("messageStop", {"stopReason": "end_turn"})
+    usage = {"inputTokens": read, "outputTokens": chunks, "totalTokens": read + chunks}
+    yield _frame("metadata", {"usage": usage, "metrics": {"latencyMs": 7}})
+
+
+def _frame(kind: str, body: Mapping[str, Any]) -> bytes:
+    headers = {
+        ":event-type": kind,
+        ":content-type": "application/json",
+        ":message-type": "event",
+    }
+    head = b"".join(
+        bytes([len(name)]) + name.encode() + struct.pack("!BH", 7, len(value)) + value.encode()
+        for name, value in headers.items()
+    )
+    payload = msgspec.json.encode(body)
+    start = struct.pack("!II", len(head) + len(payload) + 16, len(head))
+    data = start + struct.pack("!I", crc32(start)) + head + payload
+    return data + struct.pack("!I", crc32(data))
+
+
+def _add_filters(events: Iterable[bytes]) -> Iterable[bytes]:
+    """The events of OpenAI's interfaces as Azure sends them."""
+    for event in events:
+        head, _, data = event.partition(b"data: ")
+        if data[:1] != b"{":
+            yield event
+            continue
+        body = msgspec.json.decode(data)
+        for choice in body.get("choices", ()):
+            choice["content_filter_results"] = SAFE if choice["delta"].get("content") else {}
+        if "choices" in body or body["type"].endswith(".delta"):
+            body["obfuscation"] = PADDING
+        yield head + b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
 def produce_answer(kind: str, chunks: int, interface: str, read: int) -> bytes:
     events = produce_events(interface, chunks, read)
     if kind == "packed":
         whole = b"".join(events)
         events = [whole[start : start + 16384] for start in range(0, len(whole), 16384)]
-    mimetype = b"application/x-ndjson" if interface == "ollama" else b"text/event-stream"
+    mimetype = MIMETYPES.get(interface, b"text/event-stream")
     head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % mimetype
     return head + b"".join(b"%x\r\n%b\r\n" % (len(e), e) for e in events) + b"0\r\n\r\n"
 

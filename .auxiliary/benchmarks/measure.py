@@ -16,6 +16,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KEY = "sk-benchmark-0123456789abcdef"
+#: Variables of the keys of the rows that are measured.
+KEYS = (
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AZURE_OPENAI_API_KEY",
+)
 
 
 @dataclass
@@ -122,7 +130,10 @@ def bare_environment() -> dict[str, str]:
 
     Compiled modules are kept, as an installation has them.
     """
-    foreign = ("VIBE_LLMS", "ANTHROPIC", "OPENAI", "OLLAMA", "PYTHONDONTWRITEBYTECODE")
+    foreign = (
+        *("VIBE_LLMS", "ANTHROPIC", "OPENAI", "OLLAMA", "GEMINI", "GOOGLE", "AWS", "AZURE"),
+        "PYTHONDONTWRITEBYTECODE",
+    )
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
@@ -133,5 +144,5 @@ def environment(home: Path, row: str = "", url: str = "") -> dict[str, str]:
     if row:
         name = row.upper().replace("-", "_")
         kept[f"VIBE_LLMS_PROVIDERS__{name}__BASE_URL"] = url
-        kept["ANTHROPIC_API_KEY"] = kept["OPENAI_API_KEY"] = KEY
+        kept |= dict.fromkeys(KEYS, KEY)
     return kept

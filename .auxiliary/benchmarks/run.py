@@ -20,7 +20,13 @@ from context_turns import measure_compacting, measure_deciding
 from crowds import measure_crowds, measure_first_chunk
 from measure import Row
 from memory_building import measure_building
-from startup import measure_agent, measure_help, measure_imports, measure_oneshot
+from startup import (
+    measure_agent,
+    measure_help,
+    measure_imports,
+    measure_oneshot,
+    measure_rows,
+)
 from streaming import measure_chunks, measure_contract, measure_crowd
 from tools import measure_tools
 from turns import measure_first_turns, measure_turns
@@ -35,6 +41,7 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
         (measure_help, 15),
         (measure_agent, 15),
         (measure_oneshot, 15),
+        (measure_rows, 15),
     ),
     "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
     "crowds": ((measure_first_chunk, 9), (measure_crowds, 9)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from interfaces import ANTHROPIC, INTERFACES, OLLAMA
+from interfaces import ANTHROPIC, AZURE, AZURE_CHAT, BEDROCK, CHAT, GEMINI, INTERFACES, OLLAMA
 from measure import HERE, Row, bare_environment, environment, loopback, processes, ratio_row
 
 NAMES = "from vibe_llms import MessageProgressEvent, TextChunk, open_session"
@@ -116,6 +118,43 @@ def measure_oneshot(runs: int) -> list[Row]:
             )
         )
     return rows
+
+
+def measure_rows(runs: int) -> list[Row]:
+    """Measure the CPU time of a process that asks one row, against Chat Completions."""
+    command = str(Path(sys.executable).parent / "vibe-llms")
+    rows = []
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        asks: dict[str, tuple[list[str], dict[str, str]]] = {}
+        for one in (CHAT, GEMINI, BEDROCK, AZURE_CHAT, AZURE):
+            url = stack.enter_context(loopback("short", "1", one.name))
+            settings = environment(folder / one.row, one.row, url)
+            settings["AWS_REGION"] = one.settings.get("region", "")
+            words = [command, "chat", "-m", f"{one.row}/{one.model}", "--jsonl", "hi"]
+            asks[one.name] = words, settings
+        samples: dict[str, list[float]] = {name: [] for name in asks}
+        for number in range(runs + 1):
+            for name, (words, settings) in asks.items():
+                seconds = _process_seconds(words, settings)
+                if number:
+                    samples[name].append(seconds)
+    for name in [*samples][1:]:
+        pair = {"ours": samples[name], "Chat": samples[CHAT.name]}
+        what = f"{name.capitalize()}: one-shot chat, CPU of the whole process"
+        rows.append(ratio_row(what, pair, "ms", scale=1e3, bars={"Chat": 1.2}))
+    return rows
+
+
+def _process_seconds(words: list[str], settings: dict[str, str]) -> float:
+    """The CPU time of a process."""
+    with subprocess.Popen(
+        words, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, words
+    return usage.ru_utime + usage.ru_stime
 
 
 def measure_agent(runs: int) -> list[Row]:

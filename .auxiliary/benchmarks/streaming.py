@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from dataclasses import replace
 
 import httpx2
 from floors import read_stream
-from interfaces import INTERFACES, Interface
+from interfaces import INTERFACES, STREAMED, Interface
 from measure import KEY, Row, cpu_seconds, loopback, ratio_row, settle
 
 from vibe_llms import Invoker, UserCanister, open_session
@@ -16,12 +17,13 @@ from vibe_llms.providers.contract.model import ContractModel
 CHUNKS = 5_000
 CONVERSATIONS, CHUNKS_EACH = 200, 100
 #: Against the official packages; anthropic's decodes faster than openai's.
-BARS = {"anthropic": 0.6, "openai": 0.2, "ollama": 1.0, "google-genai": 0.2}
+BARS = {"anthropic": 0.6, "openai": 0.2, "ollama": 1.0, "google-genai": 0.2, "botocore": 0.2}
+MOST_SECONDS = 4e-6
 
 
 def measure_chunks(runs: int) -> list[Row]:
     rows = []
-    for one in INTERFACES:
+    for one in STREAMED:
         bars = {"floor": 1.5, one.package: BARS[one.package]}
         rows += [
             asyncio.run(_measure(one, "stream", "one HTTP chunk an event", runs, bars)),
@@ -45,7 +47,7 @@ async def _measure(
         loopback(kind, str(CHUNKS), interface.name) as url,
         tempfile.TemporaryDirectory() as home,
     ):
-        configuration = {"providers": {row: {"base-url": url}}}
+        configuration = interface.configure(url)
         async with (
             open_session(
                 event_handler=handle, home=home, keys={row: KEY}, configuration=configuration
@@ -71,7 +73,14 @@ async def _measure(
                         samples[name].append(value / CHUNKS)
     assert seen > (runs + 2) * CHUNKS
     what = f"{interface.label}: CPU of a streamed chunk, {words}"
-    return ratio_row(what, samples, "µs", scale=1e6, bars=bars)
+    row_of_chunk = ratio_row(what, samples, "µs", scale=1e6, bars=bars)
+    # What other processes do adds to the time of one of them, and never takes from it.
+    least = {"4 µs": min(samples["ours"]) / MOST_SECONDS}
+    return replace(
+        row_of_chunk,
+        ratios={**row_of_chunk.ratios, **least},
+        bars={**bars, "4 µs": 1.0} if bars else {},
+    )
 
 
 def measure_crowd(runs: int) -> list[Row]:
@@ -92,7 +101,7 @@ async def _measure_crowd(interface: Interface, runs: int) -> Row:
         loopback("stream", str(CHUNKS_EACH), interface.name) as url,
         tempfile.TemporaryDirectory() as home,
     ):
-        configuration = {"providers": {row: {"base-url": url}}}
+        configuration = interface.configure(url)
         async with (
             open_session(
                 event_handler=handle, home=home, keys={row: KEY}, configuration=configuration
@@ -137,7 +146,7 @@ async def _measure_contract(interface: Interface, runs: int) -> Row:
         loopback("stream", str(CHUNKS), interface.name) as url,
         tempfile.TemporaryDirectory() as home,
     ):
-        configuration = {"providers": {row: {"base-url": url}}}
+        configuration = interface.configure(url)
         async with open_session(home=home, keys={row: KEY}, configuration=configuration) as session:
             model = await session.access_model(f"{row}/{interface.model}")
             models = {"contract": ContractModel(model), "native": model}

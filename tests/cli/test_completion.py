@@ -14,6 +14,7 @@ import pytest
 from tests.cli.command import invoke, run, streams, teach
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
 from tests.fakes import mcp_described
+from tests.fakes.ollama import FakeOllama
 from vibe_llms.cli.commands import COMMANDS, run_command
 from vibe_llms.cli.completion import (
     choose,
@@ -22,6 +23,7 @@ from vibe_llms.cli.completion import (
     recall_tools,
     remember_tools,
 )
+from vibe_llms.providers import local_servers
 from vibe_llms.providers.attributes import ModelAttributes
 
 
@@ -111,6 +113,27 @@ def test_controls_and_their_values_are_completed(
     (home / "config.toml").write_text('default-model = "anthropic/claude-opus-4-6"\n')
     assert names("vibe-llms -o effort ", monkeypatch) == ["low", "medium", "high", "max"]
     assert names("vibe-llms -o effort high -o e", monkeypatch) == ["effort", "extras"]
+
+
+def test_controls_are_those_of_the_model_that_would_answer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[agents.poet]\nmodel = "anthropic/claude-opus-4-6"\n'
+        '[providers.ollama.models."qwen3.*".controls]\neffort.choices = ["little", "much"]\n'
+    )
+    assert names("vibe-llms -A poet -o effort ", monkeypatch) == ["low", "medium", "high", "max"]
+    # The demo answers, which has no values of its own.
+    assert names("vibe-llms -o effort ", monkeypatch) == []
+    with FakeOllama() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url.removeprefix("http://"))
+        monkeypatch.setenv("VIBE_LLMS_LOCAL_SERVERS", "1")
+        monkeypatch.setattr(local_servers, "SEARCH_SECONDS", 20.0)
+        for name in ("VLLM", "LMSTUDIO", "LLAMACPP_SERVER"):
+            monkeypatch.setenv(f"VIBE_LLMS_PROVIDERS__{name}__BASE_URL", "http://127.0.0.1:9/v1")
+        # Without a key, the model of a server on this machine answers.
+        assert names("vibe-llms -o effort ", monkeypatch) == ["little", "much"]
 
 
 def test_rows_and_keys_are_completed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Outcome, invoke
+from tests.cli.terminal import Terminal
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.messages.contents import ImageContent
@@ -21,6 +25,7 @@ WIRES = {
     "openai": "gpt-6.1-sol",
     "openai-chat": "gpt-5.5",
     "ollama": "llava:7b",
+    "gemini": "gemini-3.8-flash",
 }
 ABILITIES = ["key", "model", "streaming", "tools", "images", "structured output", "usage"]
 #: Tells what a request is: "text", "tools", "images", or "structured output".
@@ -165,13 +170,13 @@ def test_an_ability_that_is_broken_is_named_with_the_words(
     assert all(one.startswith("works") for one in others)
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "openai", "openai-chat"])
+@pytest.mark.parametrize("wire", ["anthropic", "openai", "openai-chat", "gemini"])
 def test_a_wrong_key_is_named_and_nothing_else_is_tried(
     wire: str, connect: Callable[[FakeServer], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve() as server:
         connect(server)
-        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
             monkeypatch.setenv(name, "sk-wrong-0123456789abcdef")
         outcome = check(wire)
         assert len(server.received) == 1
@@ -282,6 +287,69 @@ def test_it_asks_first_and_sends_nothing_without_a_yes(
         outcome = invoke("providers", "check", "anthropic")
         assert (outcome.status, outcome.output) == (2, "")
         assert outcome.error == "not a terminal; use --yes to send the requests"
+        assert server.received == []
+
+
+def check_interrupted(terminal: Terminal) -> None:
+    """It ended with 130, as every command does, and without a traceback."""
+    assert terminal.wait() == 130, terminal.output
+    assert "Traceback" not in terminal.output
+    assert "used " not in terminal.output
+
+
+@pytest.mark.parametrize("stage", ["text", "tools", "structured output"])
+@pytest.mark.parametrize("by", ["key", "signal"])
+def test_ctrl_c_within_a_request_ends_it(
+    by: str, stage: str, connect: Callable[[FakeServer], None]
+) -> None:
+    def hang(kind: str, reply: ScriptedReply) -> ScriptedReply:
+        parts = (Part(text="1 "), Part(stall=True))
+        return ScriptedReply(parts=parts) if kind == stage else reply
+
+    with serve(hang) as server:
+        connect(server)
+        with Terminal("providers", "check", "anthropic", "--yes") as terminal:
+            while not any(kind_of(one.canisters, one.invokers) == stage for one in server.received):
+                time.sleep(0.01)
+            if by == "key":
+                terminal.press("c-c")
+            else:
+                terminal.signal(signal.SIGINT)
+            check_interrupted(terminal)
+        asked = len(server.received)
+        assert server.refusals == []
+    assert asked == {"text": 1, "tools": 2, "structured output": 4}[stage]
+
+
+@pytest.mark.storm
+def test_ctrl_c_at_any_moment_ends_it(
+    connect: Callable[[FakeServer], None], rounds: Callable[[int, int], int]
+) -> None:
+    def slow(kind: str, reply: ScriptedReply) -> ScriptedReply:
+        return ScriptedReply(parts=(Part(delay_seconds=0.02), *reply.parts))
+
+    chance = random.Random(13)
+    with serve(slow) as server:
+        connect(server)
+        for _ in range(rounds(4, 60)):
+            server.received.clear()
+            with Terminal("providers", "check", "anthropic", "--yes") as terminal:
+                while not server.received:
+                    time.sleep(0.01)
+                time.sleep(chance.random() * 0.3)
+                terminal.press("c-c")
+                # All may have been done by then.
+                if terminal.wait() != 0:
+                    check_interrupted(terminal)
+
+
+def test_ctrl_c_at_the_question_sends_nothing(connect: Callable[[FakeServer], None]) -> None:
+    with serve() as server:
+        connect(server)
+        with Terminal("providers", "check", "anthropic") as terminal:
+            terminal.expect(r"Send them\?")
+            assert terminal.press_until_the_end("c-c") == 130
+            assert "Traceback" not in terminal.output
         assert server.received == []
 
 

@@ -55,6 +55,14 @@ def read_secrets(request: ReceivedRequest, header: str) -> list[str]:
     return [one for one in found if one]
 
 
+def read_model(request: ReceivedRequest) -> str:
+    """The model in the body; empty if there is none, or the body is for the maker to refuse."""
+    try:
+        return str(request.json.get("model", "")) if request.method == "POST" else ""
+    except ValueError:
+        return ""
+
+
 class FakeAzure(FakeOpenAI):
     """A resource with OpenAI's interfaces; `key_disabled` is whether only a login is accepted."""
 
@@ -78,10 +86,11 @@ class FakeAzure(FakeOpenAI):
         if isinstance(path, HttpAnswer):
             self.refusals.append(f"{request.path} is not found")
             return path
-        name = deployment or (request.json.get("model") if request.method == "POST" else "")
+        model = read_model(request)
+        name = deployment or model
         if self.deployments and name and name not in self.deployments:
             return LOST
-        if deployment and request.json.get("model") != deployment:
+        if deployment and model != deployment:
             self.refusals.append("the model is not the deployment")
         headers = {**request.headers, "authorization": f"Bearer {self.key}"}
         return super().respond(replace(request, path=path, headers=headers))
@@ -122,7 +131,7 @@ class FakeFoundry(FakeAnthropic):
         if path == request.path or not path.startswith("/v1/messages"):
             self.refusals.append(f"{request.path} is not found")
             return NOT_FOUND
-        if self.deployments and request.json.get("model") not in self.deployments:
+        if self.deployments and read_model(request) not in self.deployments:
             return fail_anthropic(404, "not_found_error", "no such deployment")
         headers = {**request.headers, "authorization": f"Bearer {self.key}"}
         return super().respond(replace(request, path=path, headers=headers))

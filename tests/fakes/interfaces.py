@@ -17,6 +17,7 @@ from tests.fakes import (
     anthropic,
     azure,
     azure_clients,
+    azure_recordings,
     bedrock,
     bedrock_clients,
     bedrock_replies,
@@ -486,21 +487,25 @@ AZURE = {
         model=azure_clients.MODELS[row],
         produce_server=azure.FakeFoundry if usual is ANTHROPIC else azure.FakeAzure,
         connect=azure_clients.azure_model(row),
+        recordings=recorded,
         lost=azure.LOST,
     )
-    for row, usual in (
-        ("azure", RESPONSES),
-        ("azure-chat", CHAT),
-        ("azure-anthropic", ANTHROPIC),
+    for row, usual, recorded in (
+        ("azure", RESPONSES, azure_recordings.RESPONSES),
+        ("azure-chat", CHAT, azure_recordings.CHAT),
+        ("azure-anthropic", ANTHROPIC, azure_recordings.FOUNDRY),
     )
 }
+#: One row for each wire of a vendor.
 VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}
 SERVERS = {**VENDORS, **AZURE, SHOUT.row: SHOUT}
 EVERY: Mapping[str, Interface] = {
     **SERVERS,
     **{one.name: one for one in (LLAMACPP, SCRIPTED, CONTRACT)},
 }
-RECORDED = [(one, name) for one in VENDORS.values() for name in one.recordings.names]
+#: Of Azure's streams, those of OpenAI's interfaces are others: they have results of filters.
+_STREAMED = [*VENDORS.values(), AZURE["azure"], AZURE["azure-chat"]]
+RECORDED = [(one, name) for one in _STREAMED for name in one.recordings.names]
 
 
 def every(fits: Callable[[Interface], bool]) -> pytest.MarkDecorator:
@@ -508,14 +513,19 @@ def every(fits: Callable[[Interface], bool]) -> pytest.MarkDecorator:
     return _each({name: one for name, one in EVERY.items() if fits(one)})
 
 
-def _each(interfaces: Mapping[str, Interface]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("interface", interfaces.values(), ids=interfaces)
+def _each(
+    interfaces: Mapping[str, Interface], slow: Mapping[str, Interface] | None = None
+) -> pytest.MarkDecorator:
+    """Each interface; those that repeat what others show are left to the slow tests."""
+    marked = [pytest.param(one, marks=pytest.mark.slow) for one in (slow or {}).values()]
+    names = [*interfaces, *(slow or {})]
+    return pytest.mark.parametrize("interface", [*interfaces.values(), *marked], ids=names)
 
 
 every_interface = every(lambda one: True)
 every_server = _each(SERVERS)
-every_vendor = _each(VENDORS)
-#: Every recorded stream of every vendor.
+every_vendor = _each(VENDORS, slow=AZURE)
+#: Every recorded stream.
 every_recording = pytest.mark.parametrize(
     ("interface", "name"), RECORDED, ids=[f"{one.row}-{name}" for one, name in RECORDED]
 )

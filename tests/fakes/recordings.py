@@ -6,6 +6,7 @@ Both readings are plain data, so that they can be compared: the blocks in order,
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
-from vibe_llms.messages.events import Event
+from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.bedrock.streams import BedrockAssimilator
@@ -71,6 +72,7 @@ class Recordings:
         self.provenance = Provenance(self.module, self.row, self.model)
         self.load = cache(self._load)
         self.whole = cache(self._whole)
+        self.notices = cache(self._notices)
 
     def _load(self, name: str) -> bytes:
         return (DATA / self.folder / f"{name}.{self.suffix}").read_bytes()
@@ -79,6 +81,10 @@ class Recordings:
         """The canisters of a stream, and the same without what may differ."""
         canisters, _ = self.assimilate([self.load(name)])
         return canisters, strip(canisters)
+
+    def _notices(self, name: str) -> list[str]:
+        """The notices of a stream, such as what a content filter flagged."""
+        return find_notices(self.assimilate([self.load(name)])[1])
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The events of a stream, by a reader of our own that wants all of it at once."""
@@ -280,7 +286,7 @@ class ChatRecordings(OpenAIRecordings):
         for event in self.decode_officially(name):
             chunk: Any = construct_type(type_=ChatCompletionChunk, value=event)
             state.handle_chunk(chunk)
-            usage = event["usage"] or usage
+            usage = event.get("usage") or usage
         choice: Any = state.current_completion_snapshot.choices[0]
         said = choice.message.model_dump(warnings=False)
         thought = said.get("reasoning_content") or said.get("reasoning") or ""
@@ -426,6 +432,11 @@ class BedrockRecordings(Recordings):
         raw = self.load(name)
         last = self._messages(name)[-1].prelude.total_length
         return len(raw) - last, len(raw)
+
+    def starts(self, name: str) -> list[int]:
+        """The places at which the messages of a stream begin."""
+        sizes = (message.prelude.total_length for message in self._messages(name))
+        return [0, *itertools.accumulate(sizes)][:-1]
 
     def read_officially(self, name: str) -> list[Any]:
         from botocore.eventstream import EventStream
@@ -708,6 +719,11 @@ def strip(canisters: Iterable[ReplyCanister], *, parsed: bool = False) -> list[A
             native = decode(canister.native)
             stripped.append((canister.name, canister.call, arguments, native, *where))
     return stripped
+
+
+def find_notices(events: Iterable[Event]) -> list[str]:
+    """The texts of the notices among events."""
+    return [event.notice.text for event in events if isinstance(event, NoticeEvent)]
 
 
 def is_cut(canister: ReplyCanister) -> bool:

@@ -23,6 +23,7 @@ from vibe_llms.base.exceptions import (
     PaymentRequired,
     ProviderError,
     RequestRefused,
+    RequestTooLarge,
 )
 from vibe_llms.messages.canisters import StopReason, UserCanister
 from vibe_llms.messages.controls import Controls
@@ -243,6 +244,14 @@ PRINCIPAL = (
     "The principal `p` lacks the required data action `Microsoft.CognitiveServices/accounts/OpenAI/"
     "deployments/chat/completions/action` to perform `POST /openai/deployments/{deployment-id}/…`."
 )
+UNSUPPORTED = fail(
+    400,
+    "invalid_image_format",
+    "You uploaded an unsupported image. Please make sure your image is below 20 MB in size and is "
+    "of one the following formats: ['png', 'jpeg', 'gif', 'webp'].",
+    type="invalid_request_error",
+    param=None,
+)
 EXPIRED = (
     "Unauthorized. Access token is missing, invalid, audience is incorrect "
     "(https://cognitiveservices.azure.com), or have expired."
@@ -276,6 +285,8 @@ EXPIRED = (
             PaymentRequired,
             "raise it in the Azure portal",
         ),
+        ({}, answer(UNSUPPORTED), RequestRefused, "['png', 'jpeg', 'gif', 'webp']"),
+        ({}, answer(fail(413, "413", "Request too large")), RequestTooLarge, "leave images and"),
     ],
 )
 async def test_an_error_says_what_to_do_next(

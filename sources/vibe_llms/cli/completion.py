@@ -263,7 +263,10 @@ def complete_controls(
 
     async def work() -> Sequence[Offer]:
         async with open_session() as session:
-            named = context.params.get("model") or session.choose_model()[0]
+            named, agent = context.params.get("model"), context.params.get("agent")
+            if not named and agent:
+                named = session.access_agent(agent).model
+            named = named or (await session.find_model())[0]
             attributes = (await session.access_model(named)).attributes
         if words and words[-1] in parameter.opts:
             return offer_controls(attributes)

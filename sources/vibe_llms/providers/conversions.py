@@ -50,6 +50,8 @@ _NUMBERING = frozenset({"id", "status"})
 _USUAL: tuple[object, ...] = (None, {"type": "direct"})
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
 _RAW_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+#: Member of a text's payload: the signatures of its parts. Gemini reasons in them.
+SIGNATURES = "signatures"
 _SCHEME = r"(?i)(?!file:)[a-z][a-z0-9+.-]+:"
 _ABSOLUTE = r"(?i)[/~]|\\\\|[a-z]:[/\\]|file:"
 _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
@@ -108,7 +110,7 @@ class Conversion:
             match content:
                 case TextualContent(data=data):
                     said.append(self.text(data))
-                    self.leave_out_sources(content)
+                    self.leave_out_additions(content)
                 case ReasoningContent():
                     self.leave_out("reasoning")
                 case NativeContent(label=label):
@@ -135,10 +137,15 @@ class Conversion:
         text = f"{what} is {how} for {self.model.provider}/{self.model.name}"
         self.notices.append(Notice("conversion", text, self.origin, what))
 
-    def leave_out_sources(self, content: TextualContent) -> None:
-        """Add a notice if another model's text has sources, which are not sent."""
-        if content.citations and not self.own:
+    def leave_out_additions(self, content: TextualContent) -> None:
+        """Add notices of what another model's text has that is not sent: sources and reasoning."""
+        if self.own:
+            return
+        if content.citations:
             self.leave_out("the source list of another model's text")
+        reasoning = "the reasoning of another model"
+        if is_signed(content) and all(notice.name != reasoning for notice in self.notices):
+            self.leave_out(reasoning)
 
     def leave_out_members(self, native: NativePayload) -> None:
         """Add a notice if another model added members to a call, which are not sent."""
@@ -263,6 +270,16 @@ class Writer(Conversion, ABC, Generic[P, B]):
     def say(self, content: Content, what: str = "") -> B:
         """Return a block that describes a content, for a model that cannot be sent it."""
         return self.encode_text(self.describe(content, what))
+
+
+def is_signed(content: TextualContent) -> bool:
+    """Return True if a text came with reasoning that is encrypted in signatures of its parts."""
+    if content.native is None:
+        return False
+    try:
+        return SIGNATURES in _RAW_MEMBERS.decode(content.native.data)
+    except (ValueError, RecursionError):
+        return False
 
 
 def is_own(canister: Canister, model: Model, module: str) -> bool:

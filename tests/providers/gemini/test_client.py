@@ -23,17 +23,20 @@ from vibe_llms.base.configuration import StreamSettings, load_configuration
 from vibe_llms.base.credentials import Credential, Secret
 from vibe_llms.base.exceptions import (
     ConfigurationError,
+    ContentUnsupported,
     ContextOverflow,
     ControlInvalid,
     CredentialRefused,
+    ModelUnavailable,
     PaymentRequired,
+    ProviderError,
     RateLimited,
     RequestRefused,
     RequestTooLarge,
 )
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
-from vibe_llms.messages.contents import VideoContent
+from vibe_llms.messages.contents import ImageContent, VideoContent
 from vibe_llms.messages.controls import Controls
 from vibe_llms.messages.events import ignore_events
 from vibe_llms.providers.gemini.client import GeminiClient
@@ -292,6 +295,115 @@ async def test_errors_are_told_by_their_reasons_and_say_when_to_come_again(
         if kind is ContextOverflow:
             assert (error.tokens, error.limit) == (1_200_000, 1_048_576)
     await model.client.close()
+
+
+#: What Google says, the error that it is, and the next step that it names. Sources: reports of
+#: users, and https://ai.google.dev/gemini-api/docs/troubleshooting (2026-11).
+NEXT_STEPS: Mapping[str, tuple[HttpAnswer, type[ProviderError], str]] = {
+    "a wrong region": (
+        failure(400, "FAILED_PRECONDITION", "User location is not supported for the API use."),
+        RequestRefused,
+        "another provider may: vibe-llms providers",
+    ),
+    "an expired key": (
+        failure(
+            400,
+            "INVALID_ARGUMENT",
+            "API key expired. Please renew the API key.",
+            details=[reason("API_KEY_INVALID")],
+        ),
+        CredentialRefused,
+        "set another key: vibe-llms keys set gemini",
+    ),
+    "an API that is not enabled": (
+        failure(
+            403,
+            "PERMISSION_DENIED",
+            "Generative Language API has not been used in project 1 before or it is disabled.",
+            details=[reason("SERVICE_DISABLED")],
+        ),
+        CredentialRefused,
+        "allow the Generative Language API for the project",
+    ),
+    "a model without access": (
+        failure(
+            404,
+            "NOT_FOUND",
+            "models/gemini-9 is not found for API version v1beta, or is not supported for "
+            "generateContent.",
+        ),
+        ModelUnavailable,
+        "vibe-llms models gemini",
+    ),
+    "a quota of zero": (
+        failure(
+            429,
+            "RESOURCE_EXHAUSTED",
+            "You exceeded your current quota, please check your plan and billing details.\n* Quota "
+            "exceeded for metric: generativelanguage.googleapis.com/"
+            "generate_content_free_tier_requests, limit: 0, model: gemini-3.8-pro\n"
+            "Please retry in 37.5s.",
+        ),
+        PaymentRequired,
+        "enable billing at https://aistudio.google.com",
+    ),
+    "a quota that is used up": (
+        failure(
+            429,
+            "RESOURCE_EXHAUSTED",
+            "* Quota exceeded for metric: generativelanguage.googleapis.com/"
+            "generate_content_free_tier_requests, limit: 20, model: gemini-3.8-flash\n"
+            "Please retry in 37.5s.",
+        ),
+        RateLimited,
+        "try again later",
+    ),
+    "a type of image that the model refuses": (
+        failure(400, "INVALID_ARGUMENT", "Unsupported MIME type: image/x-portable-pixmap"),
+        RequestRefused,
+        "convert the file, such as an image to PNG",
+    ),
+    "an image that cannot be read": (
+        failure(400, "INVALID_ARGUMENT", "Unable to process input image."),
+        RequestRefused,
+        "convert the file, such as an image to PNG",
+    ),
+    "a file over the limit": (
+        failure(
+            400,
+            "INVALID_ARGUMENT",
+            "Request payload size exceeds the limit: 20971520 bytes.",
+        ),
+        RequestTooLarge,
+        "leave images and files out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEXT_STEPS)
+async def test_a_refusal_is_one_clear_error_with_the_next_step(
+    name: str, fake_gemini: FakeGemini
+) -> None:
+    answer, kind, step = NEXT_STEPS[name]
+    fake_gemini.replies = [answer]
+    model = await produce_model(fake_gemini.url)
+    with pytest.raises(ProviderError) as caught:
+        await model.converse(HI)
+    await model.client.close()
+    assert type(caught.value) is kind
+    assert step in str(caught.value)
+    assert len(fake_gemini.requests) == 1
+
+
+async def test_an_image_that_the_model_does_not_take_is_refused_before_it_is_sent(
+    fake_gemini: FakeGemini,
+) -> None:
+    model = await produce_model(fake_gemini.url)
+    said = [UserCanister((ImageContent(b"P6", "image/x-portable-pixmap"),))]
+    with pytest.raises(ContentUnsupported, match="does not accept an image image/x-portable"):
+        model.check(said, Controls())
+    await model.client.close()
+    assert fake_gemini.requests == []
 
 
 def test_the_address_of_the_other_api_is_refused_with_what_to_do() -> None:

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.fakes import recordings
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import (
     ANTHROPIC,
+    BEDROCK,
     CHAT,
     GEMINI,
     OLLAMA,
@@ -30,10 +32,10 @@ from tests.fakes.interfaces import (
     every_recording,
     every_vendor,
 )
-from tests.fakes.recordings import ReplayTransport, is_cut, places, strip
+from tests.fakes.recordings import ReplayTransport, find_notices, is_cut, places, strip
 from tests.fakes.server import End
 from vibe_llms.base.configuration import StreamSettings
-from vibe_llms.base.exceptions import ProviderUnreachable, ReplyCut
+from vibe_llms.base.exceptions import ProviderUnreachable, ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -81,21 +83,25 @@ def ways(cut: int, *, every: bool) -> Iterator[tuple[End, int]]:
 
 async def replay(interface: RecordedInterface, name: str, cut: int, end: End, size: int) -> Outcome:
     """What a recorded stream gives without a socket."""
-    recordings = interface.recordings
-    raw, row = recordings.load(name), recordings.row
+    return await play(interface, interface.recordings.load(name)[:cut], end, size)
+
+
+async def play(interface: RecordedInterface, raw: bytes, end: End, size: int) -> Outcome:
+    """What the bytes of a stream give without a socket."""
+    recorded = interface.recordings
     events: list[Event] = []
-    accumulator = Accumulator(recordings.provenance, events.append)
+    accumulator = Accumulator(recorded.provenance, events.append)
     trip = RoundTrip(
-        provider=row,
-        transport=ReplayTransport(raw, size, cut=cut, end=end, kind=recordings.kind),
+        provider=recorded.row,
+        transport=ReplayTransport(raw, size, end=end, kind=recorded.kind),
         settings=StreamSettings(retries=0),
-        produce_assimilator=recordings.produce_assimilator,
-        read_error=lambda status, headers, body: ReplyCut("refused", provider=row),
+        produce_assimilator=recorded.produce_assimilator,
+        read_error=lambda status, headers, body: ReplyCut("refused", provider=recorded.row),
         notify=ignore_notices,
     )
     try:
         await run_round_trip(trip, Outgoing("POST", "/"), accumulator)
-    except ReplyCut:
+    except (ReplyCut, ReplyMalformed):
         return Outcome(accumulator.canisters, events, failed=True)
     return Outcome(accumulator.canisters, events, failed=False)
 
@@ -131,6 +137,8 @@ def check_outcome(
     canisters, events, failed = outcome
     check_events(events, turn=False)
     clean, surely = interface.recordings.ends(name)
+    notices, told = interface.recordings.notices(name), find_notices(events)
+    assert told == notices[: len(told)], place
     if is_empty(whole):
         assert failed, f"{place}: an empty reply was taken for an answer"
         return
@@ -138,6 +146,7 @@ def check_outcome(
         assert not failed, place
         if cut >= surely:
             assert strip(canisters) == stripped, place
+            assert told == notices, place
         # Between the two only the usage may be missing.
         said = [one.text for one in canisters if isinstance(one, AssistantCanister)]
         assert said == [one.text for one in whole if isinstance(one, AssistantCanister)], place
@@ -211,6 +220,20 @@ async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
     step = rounds(17, 1)
     cuts = places(interface.recordings.load(name), step)
     await check_cuts(interface, name, cuts, every=step == 1)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("name", BEDROCK.recordings.names)
+async def test_a_message_with_a_changed_byte_fails_and_keeps_what_came_before(
+    name: str, rounds: Callable[[int, int], int]
+) -> None:
+    raw, starts = BEDROCK.recordings.load(name), recordings.BEDROCK.starts(name)
+    for place in places(raw, rounds(31, 1))[:-1]:
+        changed = raw[:place] + bytes([raw[place] ^ 0x20]) + raw[place + 1 :]
+        outcome = await play(BEDROCK, changed, "clean", SIZES[place % 3])
+        # A wrong checksum ends the reply where the message begins, as a broken connection does.
+        start = max(one for one in starts if one <= place)
+        check_outcome(BEDROCK, name, start, "close", outcome)
 
 
 @pytest.mark.parametrize("name", ["text", "tools"])

@@ -23,6 +23,7 @@ import pytest
 from tests.fakes.anthropic import answer_json
 from tests.fakes.interfaces import (
     ANTHROPIC,
+    AZURE,
     BEDROCK,
     GEMINI,
     OLLAMA,
@@ -214,15 +215,18 @@ async def _ask_otherwise(
 ) -> None:
     """The lists and counts, of a server that does not know the key any more."""
     server.key = "another-key-that-is-right"
+    # Azure has no list of deployments.
+    listed = interface.row not in AZURE
+    model = await session.access_model(interface.address)
+    hi = [UserCanister.from_text("Hi")]
     with pytest.raises(CredentialRefused) as caught:
-        await session.survey_models(interface.row)
+        await (session.survey_models(interface.row) if listed else model.converse(hi))
     watcher.see(caught.value)
     server.key = key
     if interface in (ANTHROPIC, RESPONSES, GEMINI):
         server.count = key
-        model = await session.access_model(interface.address)
         with pytest.raises(ProviderError) as malformed:
-            await model.count_tokens([UserCanister.from_text("Hi")])
+            await model.count_tokens(hi)
         watcher.see(malformed.value)
 
 
@@ -234,9 +238,18 @@ def give_key(
         monkeypatch.setenv(VARIABLES.get(interface.row, "OPENAI_API_KEY"), key)
 
 
-#: Every shape with a plain key; with the official clients those that have to be quoted somewhere.
+#: Every shape with a plain key; with the official clients, and in the headers of Azure, those that
+#: have to be quoted somewhere.
 QUOTED = ("with quotes", "with backslashes", "with signs of addresses", "short")
 CASES = [(*way, shape) for way in WAYS for shape in (KEYS if way[1] == "key" else QUOTED)]
+CASES += [(one, "key", shape) for one in AZURE.values() for shape in QUOTED]
+#: The headers of keys; all others send it as a bearer token.
+HEADERS = {
+    "gemini": "x-goog-api-key",
+    "azure": "api-key",
+    "azure-chat": "api-key",
+    "azure-anthropic": "x-api-key",
+}
 
 
 @pytest.mark.parametrize(
@@ -256,9 +269,9 @@ async def test_the_key_is_to_be_seen_nowhere(
     watcher = Watcher()
     with echoing_server(interface, key) as server:
         await look_everywhere(interface, server, tmp_path, key, credential, watcher)
-        header = "x-goog-api-key" if interface is GEMINI else "authorization"
+        header = HEADERS.get(interface.row, "authorization")
         sent = [request.headers[header] for request in server.requests]
-        assert set(sent) == {key if interface is GEMINI else f"Bearer {key}"}
+        assert set(sent) == {f"Bearer {key}" if header == "authorization" else key}
         bodies = [request.path.encode() + request.body for request in server.requests]
     assert watcher.complaints(key) == []
     assert not [body for body in bodies if key.encode() in body]

@@ -20,7 +20,7 @@ from tests.fakes.interfaces import (
     every_recording,
     every_vendor,
 )
-from tests.fakes.recordings import places, strip
+from tests.fakes.recordings import find_notices, places, strip
 from vibe_llms.base.exceptions import ProviderError, ReplyCut, ReplyMalformed
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.testing import check_events
@@ -43,6 +43,7 @@ def check_splits(interface: RecordedInterface, name: str, cuts: Iterable[int]) -
     for cut in cuts:
         canisters, events = recordings.assimilate([raw[:cut], raw[cut:]])
         assert strip(canisters) == whole, cut
+        assert find_notices(events) == recordings.notices(name), cut
         assert recordings.read_canisters(canisters) == expected, cut
         check_events(events, turn=False)
 
@@ -97,6 +98,33 @@ def test_an_unstreamed_reply_gives_the_canisters_of_the_streamed_one(
         streamed, _ = recordings.whole(name)
         assert strip(whole, parsed=parsed) == strip(streamed, parsed=parsed)
         assert recordings.read_canisters(whole) == recordings.read_officially(name)
+
+
+#: What the filters of Azure say, by row and recording.
+FLAGGED = {
+    ("azure-chat", "text"): "prompt: jailbreak (detected)",
+    ("azure-chat", "filter"): "reply: violence (medium)",
+    ("azure-chat", "late"): "reply: protected material text (detected)",
+    ("azure-chat", "older"): "reply: not checked",
+    ("azure", "text"): "prompt: jailbreak (detected)",
+    ("azure", "unicode"): "reply: protected material text (detected)",
+    ("azure", "filter"): "reply: violence (medium)",
+}
+
+
+@every_recording
+def test_what_filters_flag_is_told_once_streamed_and_whole(
+    interface: RecordedInterface, name: str
+) -> None:
+    recordings = interface.recordings
+    body = json.dumps(recordings.body(name)).encode()
+    flags = FLAGGED.get((interface.row, name), "")
+    expected = [f"{interface.row}: content filter, {flags}"] if flags else []
+    for _, events in (
+        recordings.assimilate([recordings.load(name)]),
+        recordings.assimilate([body], whole=True),
+    ):
+        assert [one for one in find_notices(events) if "filter" in one] == expected
 
 
 @every_recording

@@ -180,7 +180,7 @@ class _Work(Writer[AnthropicPiece, Block]):
     def nativize_cited(self, content: TextualContent, text: str) -> Block:
         cited = self.read(content.native, _CITATIONS)
         if cited is None:
-            self.leave_out_sources(content)
+            self.leave_out_additions(content)
             return self.encode_text(text)
         for citation in cited.citations:
             # The interface sends this member but refuses to take it back.

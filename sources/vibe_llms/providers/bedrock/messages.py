@@ -193,7 +193,7 @@ class _Work(Writer[BedrockPiece, Block]):
     def nativize_cited(self, content: TextualContent, text: str) -> Block:
         cited = self.read(content.native, _CITATIONS)
         if not cited or not cited.get("citations"):
-            self.leave_out_sources(content)
+            self.leave_out_additions(content)
             return self.encode_text(text)
         block = {"content": [{"text": text}], "citations": cited["citations"]}
         return (encode_json({"citationsContent": block}),)

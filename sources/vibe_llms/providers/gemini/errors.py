@@ -35,7 +35,40 @@ BY_REASON: Mapping[str, type[ProviderError]] = {
 }  # fmt: skip
 #: Files of the Files API that have expired, or belong to another key, are answered with 403.
 _FILE = re.compile(r"\bFile \S+ or it may not exist|permission to access the File", re.I)
-_SIZE = re.compile(r"request payload size exceeds", re.I)
+#: What to do about an error, by its words; a class replaces that of the status.
+_REMEDIES: tuple[tuple[re.Pattern[str], type[ProviderError] | None, str], ...] = tuple(
+    (re.compile(pattern, re.I), kind, remedy)
+    for pattern, kind, remedy in (
+        (r"request payload size exceeds", RequestTooLarge, ""),
+        (
+            # Waiting does not help, although the server says how long to wait.
+            r"\blimit: 0(?!\.?\d)|doesn't have a free quota tier",
+            PaymentRequired,
+            (
+                "the project's quota for this model is 0: enable billing at "
+                "https://aistudio.google.com, or choose another model: vibe-llms models NAME"
+            ),
+        ),
+        (
+            r"location is not supported|not available in your (country|region)",
+            None,
+            (
+                "Google does not offer this here, or only with billing; another provider may: "
+                "vibe-llms providers"
+            ),
+        ),
+        (
+            r"API has not been used in project|requests to this API .{0,200}are blocked",
+            None,
+            "allow the Generative Language API for the project and the key, in Google's console",
+        ),
+        (
+            r"unsupported mime ?type|unable to process input image",
+            None,
+            "convert the file, such as an image to PNG, or leave it out",
+        ),
+    )
+)
 
 
 class GeminiErrors(ErrorMap, frozen=True):
@@ -50,10 +83,13 @@ class GeminiErrors(ErrorMap, frozen=True):
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
-        """Map a file that is gone, and a request that is too large, to what they are."""
+        """Return the class of an error, and what to do."""
         if kind is CredentialRefused and _FILE.search(message):
             return RequestRefused, " (attach the file again)"
-        return (RequestTooLarge if _SIZE.search(message) else kind), ""
+        for pattern, other, remedy in _REMEDIES:
+            if pattern.search(message):
+                return other or kind, f" ({remedy.replace('NAME', provider)})" if remedy else ""
+        return kind, ""
 
 
 def is_gone(error: ProviderError) -> bool:

@@ -115,7 +115,7 @@ class _Work(Writer[GeminiPiece, Block]):
         for content in canister.contents:
             match content:
                 case TextualContent(data=data, native=native):
-                    self.leave_out_sources(content)
+                    self.leave_out_additions(content)
                     signed = self.read(native, _SIGNED)
                     if signed is None and not self.text(data).strip():
                         continue

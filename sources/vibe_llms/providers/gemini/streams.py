@@ -33,6 +33,7 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.providers.assimilators import StreamAssimilator
+from vibe_llms.providers.conversions import SIGNATURES
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
     CitationDelta,
@@ -292,7 +293,7 @@ class GeminiAssimilator(StreamAssimilator):
         if rest := self._joiner.conclude():
             self._length += len(rest)
             yield self._kind(rest)
-        native = {"signatures": self._spans} if self._spans else None
+        native = {SIGNATURES: self._spans} if self._spans else None
         self._kind, self._length, self._spans = None, 0, []
         yield ContentClosed(None if native is None else Raw(encode_json(native)))
 

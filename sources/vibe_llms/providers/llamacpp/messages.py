@@ -86,7 +86,7 @@ class _Work(Writer[LlamacppPiece, str]):
                 case NativeContent():
                     self.leave_out(f"a block {content.label!r} that only its model understands")
                 case TextualContent(data=data):
-                    self.leave_out_sources(content)
+                    self.leave_out_additions(content)
                     said.append(self.text(data))
                 case _:
                     said.append(self.describe(content))

@@ -105,7 +105,7 @@ class _Work(Writer[OllamaPiece, bytes | Slot]):
         for content in canister.contents:
             match content:
                 case TextualContent():
-                    self.leave_out_sources(content)
+                    self.leave_out_additions(content)
                     if (text := self.text(content.data)).strip():
                         said.append(self.encode_text(text))
                 case ReasoningContent() if self.own:

@@ -159,8 +159,9 @@ class ReceivedChoice(Struct):
     native_finish_reason: str | None = None
     text: str | None = None
     error: Raw | UnsetType = UNSET
-    # From Azure.
+    # From Azure; older versions use the singular.
     content_filter_results: Any = None
+    content_filter_result: Any = None
 
 
 class ReceivedChunk(Struct):
@@ -173,6 +174,9 @@ class ReceivedChunk(Struct):
     # From Azure; older versions call it `prompt_annotations`.
     prompt_filter_results: Any = None
     prompt_annotations: Any = None
+
+
+NO_RESULTS = Raw()
 
 
 class _PlainDelta(Struct, gc=False):
@@ -195,12 +199,17 @@ class _PlainChoice(Struct, gc=False):
     index: Literal[0] | None = 0
     finish_reason: Literal[""] | None = None
     native_finish_reason: Literal[""] | None = None
-    content_filter_results: None = None
+    # Azure sends them with each piece of text.
+    content_filter_results: Raw = NO_RESULTS
+    content_filter_result: None = None
     error: None = None
 
 
 class PlainChunk(Struct, gc=False):
-    """A chunk with a piece of text and nothing else; the decoder refuses all others."""
+    """A chunk with a piece of text, perhaps with results of content filters, and nothing else.
+
+    The decoder refuses all others.
+    """
 
     choices: tuple[_PlainChoice]
     usage: None = None

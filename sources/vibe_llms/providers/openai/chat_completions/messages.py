@@ -96,7 +96,7 @@ class _Work(Writer[ChatPiece, Part]):
         for content in canister.contents:
             match content:
                 case TextualContent(data=data):
-                    self.leave_out_sources(content)
+                    self.leave_out_additions(content)
                     texts.append(self.text(data))
                     self._take_kept(content.native, kept)
                 case ReasoningContent():

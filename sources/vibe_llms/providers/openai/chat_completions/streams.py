@@ -38,6 +38,7 @@ from vibe_llms.providers.deltas import (
 from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CHUNK,
+    NO_RESULTS,
     PLAIN,
     ReceivedCall,
     ReceivedChunk,
@@ -64,6 +65,8 @@ _NO_FUNCTION = ReceivedFunction()
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 #: Number of chunks that are not plain, after which the fast path is no longer tried.
 _MISSES = 16
+#: Number of different results of content filters that are remembered.
+_MOST_RESULTS = 16
 
 
 class ChatCompletionsAssimilator(StreamAssimilator):
@@ -94,6 +97,8 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         self._details: list[Any] = []
         self._extra: Raw | None = None
         self._choice: int | None = None
+        #: Results of content filters that were told; most texts have the same.
+        self._results: set[bytes] = set()
 
     def read(self, events: Sequence[bytes]) -> Iterator[Delta]:
         """Yield the deltas of the next events of the stream."""
@@ -101,14 +106,19 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             if self._open == "text" and self._misses < _MISSES:
                 # Fast path: nearly every chunk is the next piece of the open text.
                 try:
-                    text = PLAIN.decode(data).choices[0].delta.content
+                    choice = PLAIN.decode(data).choices[0]
+                    results = choice.content_filter_results
+                    flags = () if results is NO_RESULTS else self._find_flags(bytes(results))
                 except (ValueError, RecursionError):
                     self._misses += 1
                 else:
+                    text = choice.delta.content
                     if self._joiner.waiting:
                         text = self._joiner.join(text)
                     if text:
                         yield TextDelta(text)
+                    if flags:
+                        yield from self.remark(("reply", flag) for flag in flags)
                     continue
             try:
                 decoded = CHUNK.decode(data)
@@ -151,6 +161,14 @@ class ChatCompletionsAssimilator(StreamAssimilator):
             raise self.malformed("a reply without a finish reason")
         yield from self._end()
 
+    def _find_flags(self, results: bytes) -> Sequence[str]:
+        """Return what results of content filters flag, unless the same results came before."""
+        if results in self._results:
+            return ()
+        if len(self._results) < _MOST_RESULTS:
+            self._results.add(results)
+        return find_flags(msgspec.json.decode(results))
+
     def _advance(self, chunk: ReceivedChunk, data: bytes) -> Iterator[Delta]:
         if says_something(chunk.error) or not chunk.choices:
             self._raise_error(data)
@@ -173,9 +191,8 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 yield from self._grow(delta)
             if choice.text and (delta is None or not delta.content):
                 yield from self._say_tagged(choice.text)
-            if choice.content_filter_results:
-                found = find_flags(choice.content_filter_results)
-                yield from self.remark(("reply", flag) for flag in found)
+            if results := choice.content_filter_results or choice.content_filter_result:
+                yield from self.remark(("reply", flag) for flag in find_flags(results))
             if choice.finish_reason:
                 self._finish = choice.finish_reason
             if choice.native_finish_reason:

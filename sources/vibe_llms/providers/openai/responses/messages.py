@@ -133,7 +133,7 @@ class _Work(Writer[ResponsesPiece, Block]):
                     text = self.text(data)
                     spoken = _read_spoken(native) if native and self.issued(native) else None
                     if spoken is None:
-                        self.leave_out_sources(content)
+                        self.leave_out_additions(content)
                         if said:
                             flush()
                         plain.append(text)
