@@ -294,7 +294,7 @@ def find_endpoint(address: str, maker: str) -> str:
     except ValueError:
         # The transport reports a wrong address.
         return address
-    prefix = re.split(rf"/{maker}(?=/|\Z)", path)[0].rstrip("/")
+    prefix = f"{path}/".partition(f"/{maker}/")[0].rstrip("/")
     return f"{scheme}://{host}{prefix}"
 
 
