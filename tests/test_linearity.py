@@ -21,6 +21,7 @@ from vibe_llms.memory import gate, patterns, secrets
 from vibe_llms.providers import azure, error_words
 from vibe_llms.providers.attributes import LONGEST_NAME
 from vibe_llms.providers.bedrock import errors as bedrock_errors
+from vibe_llms.providers.gemini import errors as gemini_errors
 from vibe_llms.server import endpoints
 
 ROOT = Path(vibe_llms.__file__).parent
@@ -96,6 +97,9 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("providers/azure.py", "pattern"): lambda: [
         (one, scan(one))
         for one in (re.compile(words, re.IGNORECASE) for words, _, _ in azure._REMEDIES)
+    ],
+    ("providers/gemini/errors.py", "pattern"): lambda: [
+        (one, scan(one)) for one, _, _ in gemini_errors._REMEDIES
     ],
     ("providers/error_words.py", "pattern"): lambda: [
         (one, scan_words(one)) for one in error_words._OVERFLOWS
