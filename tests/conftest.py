@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import pickle
 import signal
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import httpcore2
 import pytest
 
+from tests.fakes.warm import start_warm_process
 from tests.faults.waits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from vibe_llms.base import redaction
 from vibe_llms.base.configuration import StorageSettings
@@ -66,18 +68,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if addressed:
         raise pytest.UsageError(f"give these tests ids of their own: {addressed}")
-    unasked = [name for name in APART if name not in config.option.markexpr]
-    apart = [item for item in items if any(map(item.get_closest_marker, unasked))]
+    separate = set(APART)
+    unasked = {name for name in APART if name not in config.option.markexpr}
+    kept: list[pytest.Item] = []
+    apart: list[pytest.Item] = []
+    for item in items:
+        names = {mark.name for mark in item.iter_markers()}
+        if not unasked.isdisjoint(names):
+            apart.append(item)
+            continue
+        kept.append(item)
+        if config.option.nightly:
+            item.add_marker(pytest.mark.timeout(3600))
+        # They load models, start programs, or attack at the default limits. The first mark counts.
+        if not separate.isdisjoint(names):
+            item.add_marker(pytest.mark.timeout(300))
     if apart:
         config.hook.pytest_deselected(items=apart)
-        items[:] = [item for item in items if item not in apart]
-    if config.option.nightly:
-        for item in items:
-            item.add_marker(pytest.mark.timeout(3600))
-    for item in items:
-        # They load models, start programs, or attack at the default limits. The first mark counts.
-        if any(map(item.get_closest_marker, APART)):
-            item.add_marker(pytest.mark.timeout(300))
+        items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collecting tests makes hardly any garbage, so nobody looks for it meanwhile."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
@@ -116,9 +134,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def read_once() -> Iterator[None]:
-    """A process reads the certificates of this machine and each TOML text once. Thousands of tests
-    open a session or a client, and reading them takes longer than most tests.
+def read_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process reads the certificates of this machine and each TOML text once, and the packages of
+    providers read one certificate instead of all. Thousands of tests open a session or a client,
+    and reading these takes longer than most tests.
     """
     produce, parse = httpcore2.default_ssl_context, tomllib.loads
 
@@ -137,7 +156,21 @@ def read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", produce_context)
         patch.setattr(tomllib, "loads", lambda text: pickle.loads(parse_once(text)))
+        if importlib.util.find_spec("certifi"):
+            bundle = importlib.import_module("certifi")
+            end = "-----END CERTIFICATE-----\n"
+            one = tmp_path_factory.mktemp("certificates") / "one.pem"
+            one.write_text(bundle.contents().partition(end)[0] + end)
+            patch.setattr(bundle, "where", lambda: str(one))
         yield
+
+
+@pytest.fixture(scope="session")
+def warm_process() -> Iterator[None]:
+    """Servers of `tests.fakes.warm` start at once."""
+    writing = start_warm_process()
+    yield
+    os.close(writing)
 
 
 @pytest.fixture

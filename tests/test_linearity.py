@@ -30,7 +30,7 @@ _METHODS = frozenset(
 )
 _ANCHORED_PHRASES = ("COMMAND", "QUESTION", "REQUEST")
 _SIZE, _NIGHTLY_SIZE = 3_000, 12_000
-_TEXTS, _NIGHTLY_TEXTS = 120, 4_000
+_TEXTS, _NIGHTLY_TEXTS = 40, 4_000
 
 
 class Site(Struct, frozen=True):
@@ -88,6 +88,13 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
         (one, secrets.mask_secrets) for one in secrets._shapes()
     ],
     ("providers/attributes.py", "pattern"): list_attributes,
+    ("providers/azure.py", r"f'/{maker}(?=/|\\Z)'"): like(r"/openai(?=/|\Z)"),
+    ("providers/azure.py", "pattern"): lambda: [
+        (one, scan(one)) for one in (re.compile(shape, re.I) for shape, *_ in azure._REMEDIES)
+    ],
+    ("providers/bedrock/errors.py", "pattern"): lambda: [
+        (one.pattern, scan(one.pattern)) for one in bedrock_errors._MEANINGS
+    ],
     ("providers/llamacpp/package.py", "'|'.join(map(re.escape, marks))"): like(
         r"<\|im_start\|>|<\|im_end\|>|<s>"
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.cli.command import write_script
 from tests.fakes import mcp_asking, mcp_server
+from tests.fakes.warm import warm_command
 from vibe_llms.acp.options import LaunchOptions
 
 #: A server with a tool `echo`, and one whose tools ask the user.
@@ -33,8 +34,9 @@ def call(tool: str, **arguments: Any) -> str:
 
 def server(path: Path = ECHO, name: str = "fake", *arguments: str) -> Mapping[str, Any]:
     """An MCP server, as a client names it."""
-    given = [str(path), *arguments]
-    return {"name": name, "command": sys.executable, "args": given, "env": []}
+    start = warm_command if path == ASKING else lambda *given: [sys.executable, *given]
+    command, *given = start(str(path), *arguments)
+    return {"name": name, "command": command, "args": given, "env": []}
 
 
 def stored(home: Path) -> list[dict[str, Any]]:

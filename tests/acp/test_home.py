@@ -17,6 +17,8 @@ from vibe_llms.acp.options import LaunchOptions
 from vibe_llms.acp.requests import NamedValue, ServerParams
 from vibe_llms.base.configuration import fill_variables
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 PERMISSION = "session/request_permission"
 
 

@@ -21,6 +21,8 @@ from vibe_llms.invocation.questions import (
     read_fields,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 PERMISSION = "session/request_permission"
 #: A script that calls `echo` twice, with a text of several lines and with another one.
 TWICE = replies(

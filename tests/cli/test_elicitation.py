@@ -12,15 +12,16 @@ from tests.cli.command import invoke, write_script
 from tests.cli.terminal import Terminal
 from tests.fakes import mcp_asking
 from tests.fakes.mcp_http import FakeMcp
+from tests.fakes.warm import warm_command
 
-ASKING = Path(mcp_asking.__file__)
+pytestmark = pytest.mark.usefixtures("warm_process")
 
 
 def write_row(home: Path, **keys: object) -> None:
     home.mkdir(parents=True, exist_ok=True)
     row = {
         "module": "vibe_llms.ensembles.mcp",
-        "command": [sys.executable, str(ASKING)],
+        "command": warm_command(mcp_asking.__file__),
         "open-seconds": 60,
         "list-seconds": 60,
         **keys,

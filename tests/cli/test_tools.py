@@ -13,11 +13,14 @@ import pytest
 
 from tests.cli.command import Outcome, invoke
 from tests.fakes import mcp_described, mcp_official
+from tests.fakes.warm import warm_command
 from vibe_llms.cli import tools
 from vibe_llms.cli.conversations import draw_summary
 from vibe_llms.messages.canisters import ResultCanister
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.storage.interfaces import Summary
+
+pytestmark = pytest.mark.usefixtures("warm_process")
 
 MODULE = "vibe_llms.ensembles.mcp"
 ECHO = {
@@ -188,7 +191,7 @@ def test_a_changed_tool_is_blocked_until_it_is_approved(described: Described) ->
 @pytest.fixture
 def official(home: Path) -> None:
     home.mkdir(parents=True, exist_ok=True)
-    command = json.dumps([sys.executable, mcp_official.__file__, "stdio", "0"])
+    command = json.dumps(warm_command(mcp_official.__file__, "stdio", "0"))
     (home / "config.toml").write_text(
         f'[ensembles.home]\nmodule = "{MODULE}"\ncommand = {command}\n'
         "open-seconds = 60\nlist-seconds = 60\n"

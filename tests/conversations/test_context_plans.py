@@ -93,7 +93,7 @@ def check_pairs(shown: Sequence[Canister]) -> None:
 
 
 @given(histories(), st.integers(0, 30_000), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 def test_every_plan_keeps_pairs_order_and_what_must_stay(
     messages: list[Canister], target: int, data: Any
 ) -> None:
@@ -126,7 +126,7 @@ def test_every_plan_keeps_pairs_order_and_what_must_stay(
 
 
 @given(histories(), st.integers(100, 5_000))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_a_second_plan_covers_at_least_as_much(messages: list[Canister], target: int) -> None:
     first = plan(messages, measure(messages, target))
     later = [*messages, UserCanister(write(300, "more")), AssistantCanister(write(3_000, "answer"))]
@@ -181,7 +181,7 @@ def test_a_plan_without_a_summary_only_shortens() -> None:
 
 
 @given(histories(), st.lists(st.integers(0, 3), max_size=6))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 def test_a_view_that_grows_is_the_view_of_the_whole_history(
     messages: list[Canister], steps: list[int]
 ) -> None:

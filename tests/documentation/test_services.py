@@ -146,6 +146,7 @@ def wait_until_ready(port: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError(process.communicate())
 
 
+@pytest.mark.slow
 def test_the_container_serves_is_healthy_and_ends(machine: Machine) -> None:
     steps = read_containerfile()
     once = dict(steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.fakes.search import (
     brave_error,
 )
 from tests.fakes.server import HttpAnswer
+from tests.fakes.warm import warm_command
 from vibe_llms.base.exceptions import ConfigurationError
 from vibe_llms.documents.searching.brave import read_wait
 from vibe_llms.invocation.approval import Decision
@@ -35,6 +35,8 @@ from vibe_llms.messages.canisters import ResultCanister
 from vibe_llms.opening import open_session
 from vibe_llms.session.core import Session
 from vibe_llms.testing import Part, ScriptedReply, forbid_requests
+
+pytestmark = pytest.mark.usefixtures("warm_process")
 
 HOURS: Found = ("Opening hours", "https://library.example/hours", "From ten to six & later.")
 NEWS: Found = ("News", "https://library.example/news?a=1&b=2", "")
@@ -362,7 +364,7 @@ async def test_a_search_engine_that_the_package_does_not_know_is_refused(home: P
 
 
 def server_of(text: str) -> dict[str, Any]:
-    command = [sys.executable, str(Path(mcp_search.__file__)), text]
+    command = warm_command(mcp_search.__file__, text)
     return {"command": command, "open-seconds": 60, "list-seconds": 60, "approval": "ask"}
 
 

@@ -13,6 +13,8 @@ from tests.mcp_server.clients import ERAS, WAYS, call, connect, refused
 from vibe_llms.mcp_server import run_reports
 from vibe_llms.mcp_server.bounds import MOST_BYTES
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 each_way = pytest.mark.parametrize(("way", "mode"), WAYS)
 
 

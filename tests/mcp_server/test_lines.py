@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,32 @@ def refuse(*lines: Any) -> tuple[Any, int, str]:
     """The id, the code and the words of the only error for some lines."""
     (answer,) = [one for one in exchange(*lines) if "error" in one]
     return answer["id"], answer["error"]["code"], answer["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def asked_in_turn(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Any], dict[str, Any]]]:
+    """One process for many lines: sends a line that gets one answer, and returns the answer."""
+    home = tmp_path_factory.mktemp("asked")
+    environment = {**os.environ, "HOME": str(home), "VIBE_LLMS_HOME": str(home / "home")}
+    command = [*COMMAND, "mcp", "serve"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        to, answers = server.stdin, server.stdout
+
+        def ask(line: Any) -> dict[str, Any]:
+            to.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+            to.flush()
+            answer: dict[str, Any] = json.loads(answers.readline())
+            return answer
+
+        yield ask
+        to.close()
+        assert answers.read() == b""
+        assert server.wait(LONGEST_SECONDS) == 0
 
 
 @pytest.mark.parametrize(
@@ -105,11 +132,11 @@ def test_a_handshake_agrees_on_a_version(home: Path, version: str, spoken: str) 
     ],
 )
 def test_a_message_that_is_wrong_is_refused(
-    home: Path, line: Any, identity: Any, code: int, words: str
+    asked_in_turn: Callable[[Any], dict[str, Any]], line: Any, identity: Any, code: int, words: str
 ) -> None:
-    found = refuse(line)
-    assert found[:2] == (identity, code)
-    assert words in found[2]
+    answer = asked_in_turn(line)
+    assert (answer["id"], answer["error"]["code"]) == (identity, code)
+    assert words in answer["error"]["message"]
 
 
 def test_a_level_that_does_not_exist_is_refused(home: Path) -> None:

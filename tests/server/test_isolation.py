@@ -360,7 +360,7 @@ def test_each_endpoint_has_a_case() -> None:
     assert CASES.keys() == {f"{method} {path}" for method, path in survey_endpoints()}
 
 
-@pytest.mark.parametrize("name", ["ada", "local"])
+@pytest.mark.parametrize("name", ["ada", pytest.param("local", marks=pytest.mark.slow)])
 async def test_what_one_user_has_does_not_exist_for_another(home: Path, name: str) -> None:
     async with (
         serving(home, **scripted(home)) as served,

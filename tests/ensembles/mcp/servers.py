@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import mcp_asking, mcp_server
+from tests.fakes.warm import warm_command
 from vibe_llms.base.configuration import load_configuration
 from vibe_llms.conversations.hosts import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 
-ASKING = [sys.executable, str(Path(mcp_asking.__file__))]
+ASKING = warm_command(mcp_asking.__file__)
 FAKE = [sys.executable, str(Path(mcp_server.__file__))]
 #: Limits for a loaded machine.
 PATIENT = {"open-seconds": 60, "list-seconds": 60, "call-seconds": 60}

@@ -29,6 +29,8 @@ from vibe_llms.messages.canisters import Canister, InvocationCanister, StopReaso
 from vibe_llms.messages.controls import Controls
 from vibe_llms.runs import AnswerRequested
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 ACCEPTS = {"name": "Ada", "seats": 3}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from tests.ensembles.mcp.servers import FAKE, opened, produce_ensemble
 from tests.fakes import mcp_official
 from tests.fakes.models import model_of, says
+from tests.fakes.warm import warm_command
 from tests.faults.virtual import run_virtually
 from vibe_llms import open_session
 from vibe_llms.base.configuration import load_configuration
@@ -31,6 +31,8 @@ from vibe_llms.messages.contents import AudioContent, ImageContent, TextualConte
 from vibe_llms.messages.events import Event, InvocationProgressEvent, Notice, NoticeEvent
 from vibe_llms.testing import Part, ScriptedReply
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 SERVER = str(Path(mcp_official.__file__))
 MODULE = "vibe_llms.ensembles.mcp"
 PATIENCE = {"open-seconds": 60, "list-seconds": 60}
@@ -40,13 +42,13 @@ PATIENCE = {"open-seconds": 60, "list-seconds": 60}
 async def serve(kind: str) -> AsyncIterator[dict[str, Any]]:
     """A row for a server that runs while the context is open."""
     if kind == "stdio":
-        yield {"command": [sys.executable, SERVER]}
+        yield {"command": warm_command(SERVER)}
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, SERVER, kind, str(port)),
+        *warm_command(SERVER, kind, str(port)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -27,6 +27,8 @@ from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 SERVER = str(Path(mcp_server.__file__))
 #: The servers of these tests, and what they start.
 FAMILY = Family()

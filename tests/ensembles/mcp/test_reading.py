@@ -32,6 +32,8 @@ from vibe_llms.ensembles.mcp.reading import (
 from vibe_llms.messages.canisters import UserCanister, is_untrusted
 from vibe_llms.messages.contents import Content, FileContent, ImageContent, TextualContent
 
+pytestmark = pytest.mark.usefixtures("warm_process")
+
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_prompts_and_resources_are_listed_and_read(era: str) -> None:

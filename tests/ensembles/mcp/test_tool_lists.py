@@ -17,6 +17,7 @@ import pytest
 from tests.ensembles.mcp.servers import produce_ensemble
 from tests.fakes import mcp_lasting
 from tests.fakes.models import model_of, says
+from tests.fakes.warm import warm_command
 from vibe_llms import Session, open_session
 from vibe_llms.base.exceptions import PackageMissing
 from vibe_llms.ensembles.mcp import connection, tool_lists
@@ -26,6 +27,8 @@ from vibe_llms.ensembles.pins import Definition
 from vibe_llms.messages.canisters import ResultCanister, Turn
 from vibe_llms.messages.events import Event, NoticeEvent
 from vibe_llms.testing import Part, ScriptedReply
+
+pytestmark = pytest.mark.usefixtures("warm_process")
 
 HOUR_MS = 3_600_000
 PATIENCE = {"open-seconds": 60, "list-seconds": 60}
@@ -61,7 +64,7 @@ class Lasting:
         return [one.notice.text for one in self.events if isinstance(one, NoticeEvent)]
 
     def open(self, **row: Any) -> AbstractAsyncContextManager[Session]:
-        command = [sys.executable, str(Path(mcp_lasting.__file__)), str(self.folder)]
+        command = warm_command(mcp_lasting.__file__, str(self.folder))
         rows = {"lasting": {"module": "vibe_llms.ensembles.mcp", "command": command, **PATIENCE}}
         rows["lasting"] |= row
         return open_session(

@@ -217,7 +217,7 @@ async def check_cuts(
 async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
     interface: RecordedInterface, name: str, rounds: Callable[[int, int], int]
 ) -> None:
-    step = rounds(17, 1)
+    step = rounds(61, 1)
     cuts = places(interface.recordings.load(name), step)
     await check_cuts(interface, name, cuts, every=step == 1)
 

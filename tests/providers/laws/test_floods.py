@@ -11,7 +11,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.fakes.interfaces import HttpInterface, Player, every_server
+from tests.fakes.interfaces import (
+    ANTHROPIC,
+    BEDROCK,
+    OLLAMA,
+    SERVERS,
+    HttpInterface,
+    Player,
+    every_server,
+)
 from tests.fakes.server import HttpAnswer
 from tests.fakes.strict import Events
 from tests.faults.heartbeat import PROMISED_SECONDS, steady
@@ -99,8 +107,22 @@ async def hold(
     return None, reported
 
 
-@every_server
-@pytest.mark.parametrize("kind", KINDS)
+#: A wire of events, one of lines and one of binary frames; the others are read by the same code.
+_WIRES = (ANTHROPIC, OLLAMA, BEDROCK)
+
+
+@pytest.mark.parametrize(
+    ("interface", "kind"),
+    [
+        pytest.param(
+            *(interface, kind),
+            id=f"{kind}-{name}",
+            marks=() if interface in _WIRES or kind in ("words", "nonsense") else pytest.mark.slow,
+        )
+        for kind in KINDS
+        for name, interface in SERVERS.items()
+    ],
+)
 async def test_a_flood_blocks_no_one_and_ends_in_time(interface: HttpInterface, kind: str) -> None:
     chunks = itertools.chain([begin(interface)], flood(interface, kind))
     settings = StreamSettings(retries=0, reply_seconds=0.5, idle_seconds=0.5)
@@ -154,7 +176,9 @@ WORDS = (
 
 
 @every_server
-@pytest.mark.parametrize("status", [400, 429, 500])
+@pytest.mark.parametrize(
+    "status", [400, *(pytest.param(one, marks=pytest.mark.slow) for one in (429, 500))]
+)
 async def test_no_refusal_holds_anybody_up(interface: HttpInterface, status: int) -> None:
     for words in WORDS:
         headers = {name: words.strip() or "0" for name in HEADERS}

@@ -230,7 +230,7 @@ in_both_ways = pytest.mark.parametrize("contract", [False, True], ids=["native",
 
 @in_both_ways
 @every_caching
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_a_request_begins_with_what_a_cache_holds_of_the_one_before(
     interface: Interface, contract: bool, data: st.DataObject
