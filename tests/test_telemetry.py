@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -46,6 +46,19 @@ CONVERSATION = "gen_ai.conversation.id"
 TOKENS = "gen_ai.client.token.usage"
 
 
+class _Open(SpanProcessor):
+    """Counts the spans that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_start(self, span: ReadableSpan, parent_context: Any = None) -> None:
+        self.count += 1
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.count -= 1
+
+
 class Recording:
     """A tracer, and what it has recorded."""
 
@@ -53,11 +66,18 @@ class Recording:
         self._exporter, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self._open = _Open()
+        provider.add_span_processor(self._open)
         self.tracer = OpenTelemetryTracer(
             content=content,
             tracer_provider=provider,
             meter_provider=MeterProvider([self._reader]),
         )
+
+    async def settle(self) -> None:
+        """Wait until all spans have ended: that of a request ends after its response."""
+        while self._open.count:
+            await asyncio.sleep(0.005)
 
     @property
     def spans(self) -> Sequence[ReadableSpan]:

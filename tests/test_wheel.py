@@ -10,6 +10,8 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 #: A program of a user's; `reveal_type` shows that the types are real and not `Any`.
 PROGRAM = """
@@ -75,6 +77,7 @@ def run(*command: str | Path, **options: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 def test_a_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path: Path) -> None:
     built = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
     assert built.returncode == 0, built.stderr

@@ -56,7 +56,12 @@ def results_of(home: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("answers", "ran"),
-    [(("y",), True), (("n",), False), (("",), False), (("perhaps", "yes"), True)],
+    [
+        pytest.param(("y",), True, marks=pytest.mark.slow),
+        pytest.param(("n",), False, marks=pytest.mark.slow),
+        (("",), False),
+        (("perhaps", "yes"), True),
+    ],
 )
 def test_a_person_decides_on_a_call(
     row: Path, tmp_path: Path, answers: tuple[str, ...], ran: bool
@@ -85,7 +90,7 @@ def test_always_is_for_the_same_arguments(row: Path, tmp_path: Path) -> None:
     assert results_of(row) == ["one", "one", REFUSED]
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.slow)])
 def test_a_forged_question_and_parallel_calls_leave_each_question_whole(
     row: Path, tmp_path: Path, columns: int
 ) -> None:

@@ -43,7 +43,7 @@ def result_of(home: Path) -> str:
     return str(result)
 
 
-@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("era", ["handshake", pytest.param("stateless", marks=pytest.mark.slow)])
 def test_a_form_is_filled_in_field_by_field(home: Path, tmp_path: Path, era: str) -> None:
     write_row(home, protocol=era)
     model = model_that_calls(tmp_path, "book")
@@ -82,7 +82,9 @@ def test_a_question_is_left_and_the_conversation_goes_on(
     assert result_of(home) == action
 
 
-@pytest.mark.parametrize(("answer", "action"), [("n", "decline"), ("y", "accept")])
+@pytest.mark.parametrize(
+    ("answer", "action"), [pytest.param("n", "decline", marks=pytest.mark.slow), ("y", "accept")]
+)
 def test_an_address_is_opened_if_the_person_says_so(
     home: Path, tmp_path: Path, answer: str, action: str
 ) -> None:

@@ -49,9 +49,10 @@ from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
 from vibe_llms.session.core import Session
 
-#: Of the pages with consoles, the how-to pages are slow: they start the program some 600 times.
+#: Of the pages with consoles, README and the tutorial are played each time. The others start the
+#: program some 600 times.
 _STAGED = [
-    pytest.param(name, marks=[pytest.mark.slow] if "/how-to/" in name else [])
+    pytest.param(name, marks=[] if "/" not in name or "/tutorial/" in name else pytest.mark.slow)
     for name, page in PAGES.items()
     if any(block.language in PLAYED for block in page.blocks)
 ]

@@ -5,7 +5,7 @@ Contents that only an importer's own program understands are sent to nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,18 +33,22 @@ _SECRETS = (
 
 
 @pytest.fixture
-def served(fake_llamacpp: FakePackage, tmp_path: Path) -> Iterator[dict[str, Speaker]]:
-    """All providers, each before a server of its own."""
+def serve(fake_llamacpp: FakePackage, tmp_path: Path) -> Iterator[Callable[[str], Speaker]]:
+    """Any provider by its row, before a server of its own."""
     with ExitStack() as stack:
-        found = {speaker.row: speaker for speaker in speakers()}
-        for speaker in found.values():
+
+        def start(row: str) -> Speaker:
+            if row == "llamacpp":
+                return LocalSpeaker(
+                    *("llamacpp", "model.gguf", lambda: None, str, str, str, str),
+                    server=LocalServer(fake_llamacpp),
+                    folder=tmp_path,
+                )
+            (speaker,) = (one for one in speakers() if one.row == row)
             speaker.server = stack.enter_context(speaker.produce())
-        found["llamacpp"] = LocalSpeaker(
-            *("llamacpp", "model.gguf", lambda: None, str, str, str, str),
-            server=LocalServer(fake_llamacpp),
-            folder=tmp_path,
-        )
-        yield found
+            return speaker
+
+        yield start
 
 
 def survey_bodies(speaker: Speaker) -> Iterator[bytes]:
@@ -56,11 +60,11 @@ def survey_bodies(speaker: Speaker) -> Iterator[bytes]:
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("source", FIXTURES)
 async def test_an_imported_conversation_goes_on(
-    source: str, row: str, served: dict[str, Speaker], tmp_path: Path
+    source: str, row: str, serve: Callable[[str], Speaker], tmp_path: Path
 ) -> None:
     (tmp_path / "export").mkdir()
     path = FIXTURES[source](tmp_path / "export")
-    speaker = served[row]
+    speaker = serve(row)
     keys = {row: speaker.server.key} if speaker.server.key else {}
     rows: dict[str, Any] = {row: dict(speaker.settings, retries=0)}
     async with open_session(keys=keys, configuration={"providers": rows}) as session:
@@ -84,8 +88,8 @@ async def test_an_imported_conversation_goes_on(
 
 
 async def test_sending_what_only_an_importer_understands_would_be_detected(
-    served: dict[str, Speaker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[[str], Speaker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Conversion, "issued", lambda self, native: True)
     with pytest.raises((AssertionError, ProviderError)):
-        await test_an_imported_conversation_goes_on("codex", "openai", served, tmp_path)
+        await test_an_imported_conversation_goes_on("codex", "openai", serve, tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
@@ -19,8 +20,12 @@ from tests.server.conftest import Served, serving
 
 #: How the client opens a connection: with a handshake, and without one.
 ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}
-#: Each transport in each era.
-WAYS = [(way, mode) for way in ("stdio", "http") for mode in ERAS]
+#: Each transport in each era; the ordinary run has each transport and each era once.
+WAYS = [
+    pytest.param(way, mode, marks=() if (way == "http") == (mode == "legacy") else pytest.mark.slow)
+    for way in ("stdio", "http")
+    for mode in ERAS
+]
 #: What the scripted models do.
 SCRIPTS = {
     "keeper": """

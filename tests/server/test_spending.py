@@ -31,6 +31,9 @@ def begin(home: Path, script: Any, budget: Budget) -> str:
         script,
         budgets={"tokens": budget.tokens, "period": budget.period, "wait-seconds": 120},
         server={"user-turns": 200},
+        # A server that does not come to renew a reservation in time is taken for dead, and the
+        # reservation is charged in full: no machine is so slow.
+        runs={"lease-seconds": 300},
     )
     return find_users(load_configuration(Places.under(home), environment={})).add("ada")
 

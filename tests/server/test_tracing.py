@@ -43,6 +43,7 @@ async def test_the_span_of_a_turn_lies_within_that_of_its_request(
 ) -> None:
     async with traced.http() as client:
         await client.post(CHAT, json={**HELLO, "stream": stream})
+    await recording.settle()
     assert recording.tree == [
         f"POST {CHAT}",
         f"POST {CHAT} > invoke_agent",
@@ -64,6 +65,7 @@ async def test_the_span_of_a_client_is_continued(traced: Served, recording: Reco
     async with traced.http() as client:
         await client.post(CHAT, json=HELLO, headers=headers)
         await client.get("/v1/models/none", headers={"traceparent": "nonsense"})
+    await recording.settle()
     first, *_, last = recording.spans
     assert first.context is not None
     assert first.parent is not None
@@ -85,6 +87,7 @@ async def test_a_stored_response_lies_within_the_request_that_began_it(
             async with asyncio.timeout(30):
                 while (await client.get(path)).json()["status"] != "completed":
                     await asyncio.sleep(0.01)
+    await recording.settle()
     spans = zip(recording.spans, recording.tree, strict=True)
     turns = [one for one, path in spans if path == "POST /v1/responses > invoke_agent"]
     assert len({one.context.trace_id for one in turns if one.context}) == 2

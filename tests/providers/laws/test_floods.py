@@ -158,7 +158,7 @@ async def test_a_whole_reply_has_no_more_bytes_either(interface: HttpInterface) 
     assert "more than 1,000,000 bytes (reply-bytes)" in str(error)
 
 
-@every_server
+@pytest.mark.parametrize("interface", _WIRES, ids=lambda one: one.row)
 async def test_a_bomb_is_unpacked_piece_by_piece(interface: HttpInterface) -> None:
     bomb = gzip.compress(begin(interface) + speak(interface) * 400_000)
     answer = interface.stream_bytes([bomb])
