@@ -183,6 +183,14 @@ def folders() -> set[str]:
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_syntax() -> Iterator[None]:
+    """The syntax of all modules is millions of objects, which other tests need not carry along."""
+    yield
+    for function in (modules, nodes, imports, own_imports):
+        function.cache_clear()
+
+
 @cache
 def modules() -> dict[str, ast.Module]:
     """The syntax of every module, by its name without the package's."""

@@ -65,7 +65,7 @@ def _serve(address: str, ended: int) -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        readable, _, _ = select.select([listener, ended], [], [])
+        readable, _, _ = select.select([listener.fileno(), ended], [], [])
         if ended in readable:
             return
         client, _ = listener.accept()
@@ -93,7 +93,7 @@ def _keep(client: socket.socket) -> None:
     for stream in streams:
         os.close(stream)
     ended = os.pidfd_open(process)
-    readable, _, _ = select.select([client, ended], [], [])
+    readable, _, _ = select.select([client.fileno(), ended], [], [])
     if ended not in readable:
         os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
