@@ -87,6 +87,7 @@ def test_the_choice_depends_on_the_seed_and_not_on_other_functions(script: dict[
     assert few != [mutant.name for mutant in choose(mutants, 4, seed=2)]
 
 
+@pytest.mark.slow
 def test_it_reports_what_the_tests_catch(tmp_path: Path) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "tests").mkdir()

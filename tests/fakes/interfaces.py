@@ -513,13 +513,22 @@ def every(fits: Callable[[Interface], bool]) -> pytest.MarkDecorator:
     return _each({name: one for name, one in EVERY.items() if fits(one)})
 
 
+#: Two of the three at Azure, of which the third shows what Azure does otherwise.
+_ALIKE = ("azure-chat", "azure-anthropic")
+
+
 def _each(
     interfaces: Mapping[str, Interface], slow: Mapping[str, Interface] | None = None
 ) -> pytest.MarkDecorator:
     """Each interface; those that repeat what others show are left to the slow tests."""
-    marked = [pytest.param(one, marks=pytest.mark.slow) for one in (slow or {}).values()]
-    names = [*interfaces, *(slow or {})]
-    return pytest.mark.parametrize("interface", [*interfaces.values(), *marked], ids=names)
+    left = {*_ALIKE, *(slow or {})}
+    return pytest.mark.parametrize(
+        "interface",
+        [
+            pytest.param(one, id=name, marks=pytest.mark.slow if name in left else ())
+            for name, one in {**interfaces, **(slow or {})}.items()
+        ],
+    )
 
 
 every_interface = every(lambda one: True)

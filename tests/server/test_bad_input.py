@@ -445,29 +445,27 @@ async def test_a_tool_with_the_name_that_one_of_the_agents_has_elsewhere_is_acce
         assert response.status_code == 200, response.text
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("file:///etc/passwd", "ftp://example.org/a.png", "/etc/passwd", "http://"),
-        *("http://127.0.0.1/a.png", "https://[::1]/a.png", "http://localhost/a.png"),
-        *("http://192.0.66.3/a.png", "http://192.0.66.2:99999/a.png", "http://[x/a.png"),
-        # Another program finds another host in these.
-        *(f"http://10.0.0.1{mark}@192.0.66.2/a.png" for mark in ("\\", "\t", " ", "", ":a")),
-        *(
-            "http://192.0.66.2\\.evil/a.png",
-            "http://192.0.66.2/a\x7f.png",
-            "http://192.0.66.2/\xa0",
-        ),
-    ],
-)
-async def test_an_address_that_is_not_allowed_is_refused(
-    home: Path, speech: Speech, url: str
-) -> None:
+_BAD_ADDRESSES = [
+    *("file:///etc/passwd", "ftp://example.org/a.png", "/etc/passwd", "http://"),
+    *("http://127.0.0.1/a.png", "https://[::1]/a.png", "http://localhost/a.png"),
+    *("http://192.0.66.3/a.png", "http://192.0.66.2:99999/a.png", "http://[x/a.png"),
+    # Another program finds another host in these.
+    *(f"http://10.0.0.1{mark}@192.0.66.2/a.png" for mark in ("\\", "\t", " ", "", ":a")),
+    *(
+        "http://192.0.66.2\\.evil/a.png",
+        "http://192.0.66.2/a\x7f.png",
+        "http://192.0.66.2/\xa0",
+    ),
+]
+
+
+async def test_an_address_that_is_not_allowed_is_refused(home: Path, speech: Speech) -> None:
     hosts = {"media-hosts": ["192.0.66.2", "127.0.0.1", "localhost", "::1"]}
     tables = configure(home, server=hosts)
     async with serving(home, **tables) as served, served.http() as client:
-        await refuse(client, speech, 400, speech.write("scripted/call", [("image", url)]))
-        assert await stored(served) == []
+        for url in _BAD_ADDRESSES:
+            await refuse(client, speech, 400, speech.write("scripted/call", [("image", url)]))
+            assert await stored(served) == [], url
         allowed = speech.write("scripted/call", [("image", "https://192.0.66.2/a.png")])
         assert (await client.post(speech.path, json=allowed)).status_code == 200
 

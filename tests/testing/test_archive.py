@@ -262,6 +262,7 @@ class Deaf(DirectoryArchive):
         return path.read_bytes() if path.exists() else b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [

@@ -253,6 +253,7 @@ async def test_our_own_store_keeps_the_contract(tmp_path: Path) -> None:
     await check_run_store(open_store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 async def test_a_store_with_a_bug_does_not(
     kind: Callable[..., SqliteRunStore], tmp_path: Path
