@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -135,7 +135,8 @@ def list_sites() -> Iterator[Site]:
     """All patterns of the package."""
     for path in sorted(ROOT.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
-        calls: list[Any] = [node for node in ast.walk(tree) if _is_call(node)]
+        nodes = [*ast.walk(tree)]
+        calls: list[Any] = [node for node in nodes if _is_call(node)]
         file = path.relative_to(ROOT)
         module = (
             import_module(".".join(("vibe_llms", *file.with_suffix("").parts))) if calls else None
@@ -149,7 +150,7 @@ def list_sites() -> Iterator[Site]:
                 yield from (Site(name, *one) for one in made)
                 continue
             pattern = _evaluate(call, module)
-            yield Site(name, pattern, scan(pattern, _list_methods(call, tree)))
+            yield Site(name, pattern, scan(pattern, _list_methods(call, nodes)))
 
 
 def _is_call(node: ast.AST) -> bool:
@@ -162,20 +163,20 @@ def _is_call(node: ast.AST) -> bool:
     )
 
 
-def _list_methods(call: Any, tree: ast.AST) -> frozenset[str]:
+def _list_methods(call: Any, nodes: Sequence[ast.AST]) -> frozenset[str]:
     """What is done with the pattern of a call: perhaps within the module, by its name."""
     if call.func.attr != "compile":
         return frozenset({call.func.attr})
     names = [
         node.targets[0].id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         and node.value is call
         and isinstance(node.targets[0], ast.Name)
     ]
     return frozenset(
         node.attr
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Attribute)
         and node.attr in _METHODS
         and isinstance(node.value, ast.Name)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Self
 
 ELISION = "…"
-_SECONDS = 30.0
+_SECONDS = 100.0
 _IDENTITY = re.compile(
     r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[a-z2-7]{12}|[0-9a-f]{12})\b"
 )
