@@ -89,12 +89,6 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ],
     ("providers/attributes.py", "pattern"): list_attributes,
     ("providers/azure.py", r"f'/{maker}(?=/|\\Z)'"): like(r"/openai(?=/|\Z)"),
-    ("providers/azure.py", "pattern"): lambda: [
-        (one, scan(one)) for one in (re.compile(shape, re.I) for shape, *_ in azure._REMEDIES)
-    ],
-    ("providers/bedrock/errors.py", "pattern"): lambda: [
-        (one.pattern, scan(one.pattern)) for one in bedrock_errors._MEANINGS
-    ],
     ("providers/llamacpp/package.py", "'|'.join(map(re.escape, marks))"): like(
         r"<\|im_start\|>|<\|im_end\|>|<s>"
     ),
