@@ -534,7 +534,8 @@ def _each(
 every_interface = every(lambda one: True)
 every_server = _each(SERVERS)
 every_vendor = _each(VENDORS, slow=AZURE)
-#: Every recorded stream; at Azure, where they are the same, two of them in the ordinary run.
+#: Every recorded stream; of those at Azure, which differ by results of filters, two in the
+#: ordinary run.
 every_recording = pytest.mark.parametrize(
     ("interface", "name"),
     [
