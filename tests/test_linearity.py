@@ -88,7 +88,6 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
         (one, secrets.mask_secrets) for one in secrets._shapes()
     ],
     ("providers/attributes.py", "pattern"): list_attributes,
-    ("providers/azure.py", r"f'/{maker}(?=/|\\Z)'"): like(r"/openai(?=/|\Z)"),
     ("providers/llamacpp/package.py", "'|'.join(map(re.escape, marks))"): like(
         r"<\|im_start\|>|<\|im_end\|>|<s>"
     ),
