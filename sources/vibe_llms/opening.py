@@ -38,10 +38,12 @@ def open_session(
     tracer: Tracer | None = None,
     invokers: Iterable[Tool] = (),
 ) -> Session:
-    """Open a session, which the block closes::
+    """Open a session, which the block closes:
 
-        async with open_session() as session:
-            conversation = await session.begin("scripted/demo")
+    ```python
+    async with open_session() as session:
+        conversation = await session.begin("scripted/demo")
+    ```
 
     In a notebook, `session = await open_session()` keeps it open until the kernel ends.
 

@@ -270,11 +270,14 @@ VIEWS = (
 )
 
 
-def find_violations(page: Page) -> list[str]:
-    """Return what axe-core and the width of the page complain about."""
+def find_violations(page: Page, *tags: str) -> list[str]:
+    """Return what axe-core and the width of the page complain about.
+
+    With tags, axe-core looks only at the rules that have one of them.
+    """
     assert AXE.is_file(), ".auxiliary/page/types installs axe-core"
     page.evaluate(AXE.read_text())
-    found: Any = page.evaluate("axe.run()")
+    found: Any = page.evaluate("tags => axe.run(tags.length ? {runOnly: tags} : {})", [*tags])
     wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
     return ["the page is wider than the window"] * wide + [
         f"{one['id']}: {node['html'][:200]} ({node['failureSummary'][:300]})"

@@ -1,83 +1,85 @@
 """The error tree: every error that the library raises on purpose.
 
-The branches say what to do next::
+The branches say what to do next:
 
-    VibeLlmsError
-    ├── ConfigurationError              fix the configuration
-    │   ├── RegistrationError           fix the module or factory of a row
-    │   ├── PackageMissing              install a package
-    │   │   └── PluginMissing
-    │   ├── CredentialMissing           set a key
-    │   └── RequestForbidden            allow requests, or send none
-    ├── RequestError                    fix the call
-    │   ├── ModelNotFound
-    │   ├── ControlInvalid
-    │   ├── ContentUnsupported
-    │   ├── ContentNotLoaded
-    │   ├── AttachmentUnreadable
-    │   │   ├── DocumentUnreadable
-    │   │   └── PageUnreadable
-    │   ├── ImportUnreadable
-    │   ├── InvokerInvalid
-    │   ├── FunctionsInvalid
-    │   ├── ArgumentsInvalid
-    │   ├── AnswerInvalid
-    │   ├── ScriptInvalid
-    │   ├── ConversationNotFound
-    │   ├── ConversationAmbiguous
-    │   ├── ConversationBusy
-    │   ├── TooManyRuns
-    │   ├── CollectionNotFound
-    │   ├── AgentNotFound
-    │   ├── SkillUnavailable
-    │   ├── ForkPointInvalid
-    │   ├── EmbeddingsMixed
-    │   ├── MemoryInvalid
-    │   │   └── SecretRefused           confirm it, or leave it out
-    │   ├── MemoryNotFound
-    │   ├── RunNotFound
-    │   ├── DecisionRefused
-    │   ├── SteeringRefused
-    │   │   └── SteeringQueueFull       wait, or take a message back
-    │   ├── RequestRepeated
-    │   ├── RequestKeyReused
-    │   ├── SessionClosed
-    │   └── TurnInterrupted
-    ├── ProviderError                   a provider refused or failed
-    │   ├── RequestRefused              fix the request or the history
-    │   │   ├── ContextOverflow
-    │   │   │   └── RequestTooLarge
-    │   │   └── ModelUnavailable
-    │   ├── CredentialRefused           fix the key or its permissions
-    │   ├── PaymentRequired             check the account
-    │   ├── RateLimited                 wait, then retry
-    │   ├── ProviderOverloaded          wait, then retry
-    │   ├── ProviderUnreachable         check the network or the address
-    │   ├── ReplyTimeout                raise the limit, or retry
-    │   ├── ReplyCut                    the connection ended early
-    │   ├── ReplyMalformed              the reply does not follow the API
-    │   ├── OutputCut                   allow more output tokens
-    │   └── OutputInvalid               ask differently, or another model
-    ├── EnsembleFailed                  fix the tool server, or continue without it
-    │   ├── SignInNeeded                sign in to it
-    │   ├── SessionLost
-    │   └── SearchFailed                fix its row, or search later
-    ├── BudgetExceeded                  wait, or raise the budget
-    │   └── LimitExceeded               wait for less than a minute
-    │       └── LimitTooLow             shorten the request, or raise the limit
-    ├── RunFailed                       look at the error that it names
-    └── StorageError                    nothing was lost; fix the disk or the file
-        ├── ArchiveLocked
-        ├── StorageUnavailable          try again later
-        ├── ArchiveDamaged
-        ├── ContentDamaged
-        ├── ContentMissing
-        ├── ConversationMoved
-        ├── LeaseLost                   another process continues the run
-        ├── RunUnreadable               let a newer version continue the run
-        ├── FormatNewer
-        ├── MemoryDamaged
-        └── VersioningFailed
+```text
+VibeLlmsError
+├── ConfigurationError              fix the configuration
+│   ├── RegistrationError           fix the module or factory of a row
+│   ├── PackageMissing              install a package
+│   │   └── PluginMissing
+│   ├── CredentialMissing           set a key
+│   └── RequestForbidden            allow requests, or send none
+├── RequestError                    fix the call
+│   ├── ModelNotFound
+│   ├── ControlInvalid
+│   ├── ContentUnsupported
+│   ├── ContentNotLoaded
+│   ├── AttachmentUnreadable
+│   │   ├── DocumentUnreadable
+│   │   └── PageUnreadable
+│   ├── ImportUnreadable
+│   ├── InvokerInvalid
+│   ├── FunctionsInvalid
+│   ├── ArgumentsInvalid
+│   ├── AnswerInvalid
+│   ├── ScriptInvalid
+│   ├── ConversationNotFound
+│   ├── ConversationAmbiguous
+│   ├── ConversationBusy
+│   ├── TooManyRuns
+│   ├── CollectionNotFound
+│   ├── AgentNotFound
+│   ├── SkillUnavailable
+│   ├── ForkPointInvalid
+│   ├── EmbeddingsMixed
+│   ├── MemoryInvalid
+│   │   └── SecretRefused           confirm it, or leave it out
+│   ├── MemoryNotFound
+│   ├── RunNotFound
+│   ├── DecisionRefused
+│   ├── SteeringRefused
+│   │   └── SteeringQueueFull       wait, or take a message back
+│   ├── RequestRepeated
+│   ├── RequestKeyReused
+│   ├── SessionClosed
+│   └── TurnInterrupted
+├── ProviderError                   a provider refused or failed
+│   ├── RequestRefused              fix the request or the history
+│   │   ├── ContextOverflow
+│   │   │   └── RequestTooLarge
+│   │   └── ModelUnavailable
+│   ├── CredentialRefused           fix the key or its permissions
+│   ├── PaymentRequired             check the account
+│   ├── RateLimited                 wait, then retry
+│   ├── ProviderOverloaded          wait, then retry
+│   ├── ProviderUnreachable         check the network or the address
+│   ├── ReplyTimeout                raise the limit, or retry
+│   ├── ReplyCut                    the connection ended early
+│   ├── ReplyMalformed              the reply does not follow the API
+│   ├── OutputCut                   allow more output tokens
+│   └── OutputInvalid               ask differently, or another model
+├── EnsembleFailed                  fix the tool server, or continue without it
+│   ├── SignInNeeded                sign in to it
+│   ├── SessionLost
+│   └── SearchFailed                fix its row, or search later
+├── BudgetExceeded                  wait, or raise the budget
+│   └── LimitExceeded               wait for less than a minute
+│       └── LimitTooLow             shorten the request, or raise the limit
+├── RunFailed                       look at the error that it names
+└── StorageError                    nothing was lost; fix the disk or the file
+    ├── ArchiveLocked
+    ├── StorageUnavailable          try again later
+    ├── ArchiveDamaged
+    ├── ContentDamaged
+    ├── ContentMissing
+    ├── ConversationMoved
+    ├── LeaseLost                   another process continues the run
+    ├── RunUnreadable               let a newer version continue the run
+    ├── FormatNewer
+    ├── MemoryDamaged
+    └── VersioningFailed
+```
 
 A message says what failed, why, and what to do. Facts for a program's decisions are in fields too.
 """

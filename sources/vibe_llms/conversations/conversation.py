@@ -347,14 +347,16 @@ class Conversation:
         output: OutputType = None,
         streaming: bool = True,
     ) -> EventStream[Any]:
-        """Run a turn like `converse`, as a loop over its text or its events::
+        """Run a turn like `converse`, as a loop over its text or its events:
 
-            async for text in conversation.stream("Why?").text():
-                print(text, end="")
+        ```python
+        async for text in conversation.stream("Why?").text():
+            print(text, end="")
 
-            async with conversation.stream("Why?") as events:
-                async for event in events:
-                    ...
+        async with conversation.stream("Why?") as events:
+            async for event in events:
+                ...
+        ```
 
         Leaving the loop early cancels the turn. A slow loop slows the stream down. With `output`,
         `events.partial` is the part of it that has arrived.

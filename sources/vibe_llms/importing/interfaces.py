@@ -1,9 +1,11 @@
 """Interface of the readers of other programs' conversations, and their registration.
 
-A module registers a reader, and a row of `[importers]` names the module::
+A module registers a reader, and a row of `[importers]` names the module:
 
-    [importers.my-chat]
-    module = "my_package.my_chat"
+```toml
+[importers.my-chat]
+module = "my_package.my_chat"
+```
 """
 
 from __future__ import annotations

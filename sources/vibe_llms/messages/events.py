@@ -1,14 +1,16 @@
 """The events of a turn, passed to one plain callback that uses `match`.
 
-`vibe_llms.testing.check_events` checks this grammar::
+`vibe_llms.testing.check_events` checks this grammar:
 
-    turn       = { notice | reply | invocation }, TurnEndedEvent
-    reply      = message, { message }                    one after the other
-    message    = MessageStartedEvent,
-                 { MessageProgressEvent | MessageUpdatedEvent },
-                 ( MessageCompletedEvent | MessageFailedEvent )
-    invocation = InvocationStartedEvent, { InvocationProgressEvent },
-                 ( InvocationCompletedEvent | InvocationFailedEvent )
+```text
+turn       = { notice | reply | invocation }, TurnEndedEvent
+reply      = message, { message }                    one after the other
+message    = MessageStartedEvent,
+             { MessageProgressEvent | MessageUpdatedEvent },
+             ( MessageCompletedEvent | MessageFailedEvent )
+invocation = InvocationStartedEvent, { InvocationProgressEvent },
+             ( InvocationCompletedEvent | InvocationFailedEvent )
+```
 
 A message completes before the next one of its reply begins, and the last one says how the reply
 ended. After a failed message, its reply sends no more messages and none of its calls run. The

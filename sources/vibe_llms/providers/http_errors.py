@@ -1,8 +1,10 @@
 """Errors of HTTP servers: one table from status, type, and code to our errors.
 
-An `ErrorMap` has the entries that all servers share; a provider adds its own::
+An `ErrorMap` has the entries that all servers share; a provider adds its own:
 
-    errors = ErrorMap({404: ModelUnavailable}, codes={"no_funds": PaymentRequired})
+```python
+errors = ErrorMap({404: ModelUnavailable}, codes={"no_funds": PaymentRequired})
+```
 """
 
 from __future__ import annotations

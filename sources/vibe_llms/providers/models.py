@@ -1,17 +1,19 @@
 """Providers that speak HTTP: a row, its connection, and its models.
 
 A module of a provider derives a model and registers it. The model has the path, the encoding of a
-conversation, the translator of the reply, and the errors; all else is here::
+conversation, the translator of the reply, and the errors; all else is here:
 
-    class ShoutModel(HttpModel[ShoutSettings]):
-        module = __name__
-        path = "/shout"
-        assimilator = ShoutAssimilator
-        errors = ErrorMap({404: ModelUnavailable})
+```python
+class ShoutModel(HttpModel[ShoutSettings]):
+    module = __name__
+    path = "/shout"
+    assimilator = ShoutAssimilator
+    errors = ErrorMap({404: ModelUnavailable})
 
-        def encode(self, given): ...
+    def encode(self, given): ...
 
-    register("shout", HttpProvider.of(ShoutModel, ShoutSettings))
+register("shout", HttpProvider.of(ShoutModel, ShoutSettings))
+```
 """
 
 from __future__ import annotations

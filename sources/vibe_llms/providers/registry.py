@@ -17,9 +17,11 @@ _REGISTRY: Registry[ProviderFactory] = Registry("providers")
 def register(name: str, factory: ProviderFactory) -> None:
     """Register a provider's factory for the rows that name the calling module.
 
-    Call it when the module is imported::
+    Call it when the module is imported:
 
-        register("anthropic", AnthropicProvider)
+    ```python
+    register("anthropic", AnthropicProvider)
+    ```
     """
     _REGISTRY.register(name, factory)
 

@@ -239,13 +239,15 @@ def fake_server(
 ) -> FakeServer:
     """Return a server that answers like Anthropic, OpenAI, Gemini and Ollama, from a script.
 
-    It works offline, with `with` and `async with`, and runs in its own thread::
+    It works offline, with `with` and `async with`, and runs in its own thread:
 
-        with fake_server(["Hel", "lo"]) as server:
-            async with open_session(
-                home=folder, configuration=server.configuration, keys=server.keys
-            ) as session:
-                conversation = await session.begin("anthropic/claude-sonnet-5-5")
+    ```python
+    with fake_server(["Hel", "lo"]) as server:
+        async with open_session(
+            home=folder, configuration=server.configuration, keys=server.keys
+        ) as session:
+            conversation = await session.begin("anthropic/claude-sonnet-5-5")
+    ```
 
     `script` is the chunks of the reply to everything, one reply, a script, a function of the
     conversation and the tools (called in the server's thread), or one of these for each model by

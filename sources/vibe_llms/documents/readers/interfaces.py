@@ -1,12 +1,14 @@
 """Interface of the readers of formats, built-in or third-party, and their registration.
 
 A module registers its reader, and a row of `[documents.readers]` names the module and the files
-that it reads::
+that it reads:
 
-    [documents.readers.scans]
-    module = "my_ocr"
-    types = ["image/tiff"]
-    suffixes = [".tif", ".tiff"]
+```toml
+[documents.readers.scans]
+module = "my_ocr"
+types = ["image/tiff"]
+suffixes = [".tif", ".tiff"]
+```
 
 A reader runs in a separate process with limits on time, memory, and output. If it takes too
 long or crashes, the caller gets an error.

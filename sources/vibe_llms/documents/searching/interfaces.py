@@ -1,9 +1,11 @@
 """Interface of the search engines, built-in or third-party, and their registration.
 
-A module registers a factory, and a row of `[search-engines]` names the module::
+A module registers a factory, and a row of `[search-engines]` names the module:
 
-    [search-engines.catalog]
-    module = "my_package.catalog"
+```toml
+[search-engines.catalog]
+module = "my_package.catalog"
+```
 
 The row's other keys are the engine's own. `[ensembles.web]` names the row in `search`.
 """

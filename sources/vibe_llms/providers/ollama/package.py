@@ -73,11 +73,13 @@ class PullProgress(Struct, frozen=True):
 
 
 class OllamaLibrary:
-    """The models of a server::
+    """The models of a server:
 
-        async with client.produce_library() as library:
-            async for progress in library.pull("qwen3:8b"):
-                print(progress.text)
+    ```python
+    async with client.produce_library() as library:
+        async for progress in library.pull("qwen3:8b"):
+            print(progress.text)
+    ```
 
     Failures are `ProviderError`s; without the package ollama it is a `PackageMissing`.
     """
