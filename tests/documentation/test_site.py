@@ -117,7 +117,9 @@ def test_links_to_files_of_the_repository_become_text() -> None:
 def test_constructors_of_structs_are_in_the_reference(tmp_path: Path) -> None:
     (tmp_path / "ducks.py").write_text(
         "from msgspec import Struct, field\n"
-        "class Bird(Struct, kw_only=True):\n    name: str\n    eggs: list[str] = field(default_factory=list)\n"
+        "class Bird(Struct, kw_only=True):\n"
+        "    name: str\n"
+        "    eggs: list[str] = field(default_factory=list)\n"
         "class Duck(Bird):\n    loud: bool = True\n    def quack(self) -> None: ...\n"
     )
     code = (
