@@ -120,7 +120,7 @@ class AzureSettings(Protocol):
         ...
 
 
-class EntraLogin(CloudLogin):
+class EntraLogin(CloudLogin[AccessToken]):
     """Login with Entra ID, from the sources that the programs of Azure share.
 
     This is the only class that uses `azure-identity`. Its sources are the environment, workload and
@@ -180,7 +180,7 @@ class AzureTransport:
         self,
         sender: HttpTransport,
         query: str,
-        login: CloudLogin | None,
+        login: CloudLogin[AccessToken] | None,
         permit: Callable[..., None],
     ) -> None:
         self._sender = sender
@@ -201,7 +201,8 @@ class AzureTransport:
         self._permit(outgoing)
         headers = outgoing.headers
         if self._login is not None:
-            headers = {**headers, "authorization": f"Bearer {await self._login.access()}"}
+            token = await self._login.access()
+            headers = {**headers, "authorization": f"Bearer {token.text}"}
         sent = replace(outgoing, path=outgoing.path + self._query, headers=headers)
         async with self._sender.open(sent, body) as incoming:
             yield incoming
