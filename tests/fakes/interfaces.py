@@ -31,6 +31,8 @@ from tests.fakes import (
     recordings,
     shout,
     strict,
+    vertex,
+    vertex_clients,
 )
 from tests.fakes.backends import Interface, produce_row
 from tests.fakes.embedded import CONTRACT, LLAMACPP, SCRIPTED
@@ -496,9 +498,27 @@ AZURE = {
         ("azure-anthropic", ANTHROPIC, azure_recordings.FOUNDRY),
     )
 }
+#: The same interfaces on Vertex AI.
+VERTEX = {
+    row: replace(
+        usual,
+        row=row,
+        model=vertex_clients.MODELS[row],
+        produce_server=vertex.FakeVertexAnthropic if usual is ANTHROPIC else vertex.FakeVertex,
+        connect=vertex_clients.vertex_model(row),
+        lost=vertex.lose("gone"),
+        extras={
+            "project": vertex.PROJECT,
+            "location": vertex.LOCATION,
+            # Otherwise a row without a key logs in.
+            "credential": "key",
+        },
+    )
+    for row, usual in (("vertex", GEMINI), ("vertex-anthropic", ANTHROPIC))
+}
 #: One row for each wire of a vendor.
 VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}
-SERVERS = {**VENDORS, **AZURE, SHOUT.row: SHOUT}
+SERVERS = {**VENDORS, **AZURE, **VERTEX, SHOUT.row: SHOUT}
 EVERY: Mapping[str, Interface] = {
     **SERVERS,
     **{one.name: one for one in (LLAMACPP, SCRIPTED, CONTRACT)},
@@ -524,7 +544,7 @@ def _each(
 
 every_interface = every(lambda one: True)
 every_server = _each(SERVERS)
-every_vendor = _each(VENDORS, slow=AZURE)
+every_vendor = _each(VENDORS, slow={**AZURE, **VERTEX})
 #: Every recorded stream.
 every_recording = pytest.mark.parametrize(
     ("interface", "name"), RECORDED, ids=[f"{one.row}-{name}" for one, name in RECORDED]

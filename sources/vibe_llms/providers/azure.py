@@ -329,8 +329,9 @@ def check_quota(error: ProviderError, headers: Mapping[str, str]) -> ProviderErr
     limits = [headers.get(f"x-ratelimit-limit-{one}", "") for one in ("requests", "tokens")]
     if not isinstance(error, RateLimited) or "0" not in limits:
         return error
+    words = str(error).removeprefix(f"{error.provider}: ")
     return PaymentRequired(
-        f"{error}: the quota of the deployment is 0; raise it in the Azure portal",
+        f"{words}: the quota of the deployment is 0; raise it in the Azure portal",
         provider=error.provider,
         status=error.status,
         code=error.code,
