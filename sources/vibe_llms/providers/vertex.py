@@ -205,8 +205,9 @@ class GoogleLogin(CloudLogin[GoogleToken]):
                 self._project = project or ""
             credentials = self._credentials
             credentials.refresh(request)
-        except (GoogleAuthError, OSError, ValueError, RuntimeError) as error:
-            # The user may log in before the next attempt.
+        except (GoogleAuthError, OSError, ValueError, RuntimeError, TypeError) as error:
+            # The package raises a `TypeError` for an answer that is text. The user may log in
+            # before the next attempt.
             self._credentials = None
             raise self.miss(f"no token of Google: {_explain(error)}") from None
         if not credentials.token:
