@@ -33,6 +33,7 @@ from tests.fakes import (
     strict,
     vertex,
     vertex_clients,
+    vertex_recordings,
 )
 from tests.fakes.backends import Interface, produce_row
 from tests.fakes.embedded import CONTRACT, LLAMACPP, SCRIPTED
@@ -506,6 +507,7 @@ VERTEX = {
         model=vertex_clients.MODELS[row],
         produce_server=vertex.FakeVertexAnthropic if usual is ANTHROPIC else vertex.FakeVertex,
         connect=vertex_clients.vertex_model(row),
+        recordings=recorded,
         lost=vertex.lose("gone"),
         extras={
             "project": vertex.PROJECT,
@@ -514,7 +516,10 @@ VERTEX = {
             "credential": "key",
         },
     )
-    for row, usual in (("vertex", GEMINI), ("vertex-anthropic", ANTHROPIC))
+    for row, usual, recorded in (
+        ("vertex", GEMINI, vertex_recordings.GOOGLE),
+        ("vertex-anthropic", ANTHROPIC, vertex_recordings.ANTHROPIC),
+    )
 }
 #: One row for each wire of a vendor.
 VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}

@@ -137,7 +137,9 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Use:
         folder = tmp_path / "gcloud"
         folder.mkdir(exist_ok=True)
         (folder / "application_default_credentials.json").write_text(json.dumps(about))
-        monkeypatch.setattr("google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", f"{url}/token")
+        monkeypatch.setattr(
+            "google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", f"{url}/token"
+        )
         monkeypatch.setattr("google.auth._cloud_sdk.get_project_id", lambda: None)
 
     return use

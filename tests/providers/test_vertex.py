@@ -67,6 +67,12 @@ def describe(request: ReceivedRequest) -> tuple[str, str, dict[str, str]]:
 # The official clients.
 
 
+def hold_token() -> Any:
+    """Credentials that have a token already."""
+    produce: Any = Credentials
+    return produce(token=TOKEN)
+
+
 def google_client(url: str, **options: Any) -> Any:
     return genai.Client(
         vertexai=True, http_options={"base_url": url, "api_version": "v1"}, **options
@@ -98,7 +104,7 @@ async def test_other_methods_go_where_those_of_googles_client_go(method: str) ->
     with FakeVertex(key=TOKEN) as server:
         server.names = ("gemini-3.8-flash",)
         server.project = PROJECT
-        login = {"credentials": Credentials(token=TOKEN), "project": PROJECT, "location": "global"}
+        login = {"credentials": hold_token(), "project": PROJECT, "location": "global"}
         client = google_client(server.url, **login)
         api = client.aio.models
         if method == "count":
@@ -140,7 +146,7 @@ async def test_requests_go_where_those_of_anthropics_client_go(
     beta = "context-1m-2025-08-07"
     with FakeVertexAnthropic(key=TOKEN) as server:
         server.respond = lambda request: deny()  # type: ignore[method-assign]
-        official = AsyncAnthropicVertex(
+        official: Any = AsyncAnthropicVertex(
             region="global",
             project_id=PROJECT,
             access_token=TOKEN,
@@ -183,7 +189,7 @@ def test_a_location_has_the_address_that_the_official_clients_use(row: str, loca
     version = "/v1" if row == "vertex-anthropic" else ""
     client = produce_vertex_client(row, base_url=f"https://{HOST}{version}", location=location)
     if row == "vertex":
-        login: Any = {"credentials": Credentials(token=TOKEN), "project": PROJECT}
+        login: Any = {"credentials": hold_token(), "project": PROJECT}
         official = genai.Client(vertexai=True, location=location, **login)
         theirs = official._api_client._http_options.base_url
     else:
@@ -210,6 +216,14 @@ async def test_a_location_without_a_server_is_named() -> None:
     model = await vertex_model("vertex")("https://LOCATION.invalid", location="mars-west1")
     with pytest.raises(ProviderUnreachable, match=r"location 'mars-west1'\? Set location"):
         await model.converse(HI)
+    await model.client.close()
+
+
+async def test_a_network_that_is_down_is_not_taken_for_a_wrong_location() -> None:
+    model = await vertex_model("vertex")("https://LOCATION.invalid", location="global")
+    with pytest.raises(ProviderUnreachable) as caught:
+        await model.converse(HI)
+    assert "location" not in str(caught.value)
     await model.client.close()
 
 
@@ -398,7 +412,7 @@ KEYS = failure(
 @pytest.mark.parametrize(
     ("prepare", "kind", "says"),
     [
-        (answer(lose("gone")), ModelUnavailable, "Enable the model in Model Garden, or set"),
+        (answer(lose("gone")), ModelUnavailable, "enable the model in Model Garden, or set"),
         (answer(failure(400, "FAILED_PRECONDITION", REGION)), ModelUnavailable, "such as global"),
         (answer(failure(400, "FAILED_PRECONDITION", FORBIDDEN)), ModelUnavailable, "Model Garden"),
         (
@@ -409,7 +423,7 @@ KEYS = failure(
         (answer(failure(429, "RESOURCE_EXHAUSTED", QUOTA)), RateLimited, "may be 0: see Quotas"),
         (answer(ZERO), PaymentRequired, "quota for this model is 0: raise it"),
         (answer(BUSY), RateLimited, "try again later"),
-        (answer(PAGE), ReplyMalformed, "are location and base-url of the row right?"),
+        (answer(PAGE), ReplyMalformed, "is location of the row right, and is base-url right?"),
         (answer(KEYS), CredentialRefused, 'set credential = "package"'),
         (answer(deny()), CredentialRefused, "run: gcloud auth application-default login"),
         (change(payer="p2"), CredentialRefused, "set-quota-project"),

@@ -62,7 +62,7 @@ _LOGIN = "gcloud auth application-default login"
 
 
 class _Remedy(Struct, frozen=True):
-    """What to do about an error by its words, and the class that replaces that of its status."""
+    """Remedy for an error with certain words; `kind` replaces the class of its status."""
 
     pattern: str
     kind: type[ProviderError] | None
@@ -313,7 +313,8 @@ class VertexTransport:
             async with self._sender.open(sent, body) as incoming:
                 yield incoming
         except ProviderUnreachable as error:
-            if LOCATION in self._settings.base_url and isinstance(error.__cause__, socket.gaierror):
+            region = LOCATION in self._settings.base_url and "-" in self._settings.location
+            if region and isinstance(error.__cause__, socket.gaierror):
                 raise self._doubt() from error
             raise
 
