@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from anthropic import AsyncAnthropicVertex
+from anthropic.lib.vertex import AsyncAnthropicVertex
 from google import genai
 from google.oauth2.credentials import Credentials
 
@@ -178,6 +178,22 @@ async def test_requests_go_where_those_of_anthropics_client_go(
     for own, official_one in zip(ours, theirs, strict=True):
         assert own.json["anthropic_version"] == official_one.json["anthropic_version"]
         assert ("model" in own.json) is ("model" in official_one.json)
+
+
+async def test_anthropics_client_is_answered_by_the_fake() -> None:
+    """So the fake is as the client knows the server."""
+    said: Any = [{"role": "user", "content": "Hi"}]
+    with FakeVertexAnthropic(key=TOKEN) as server:
+        place_of: Any = {"region": "global", "project_id": PROJECT, "base_url": server.url}
+        official: Any = AsyncAnthropicVertex(access_token=TOKEN, **place_of)
+        async with official as client:
+            asked: Any = {"model": "claude-opus-5", "messages": said}
+            whole = await client.messages.create(max_tokens=9, **asked)
+            async with client.messages.stream(max_tokens=9, **asked) as stream:
+                streamed = await stream.get_final_text()
+            counted = await client.messages.count_tokens(**asked)
+        assert (whole.content[0].text, streamed, counted.input_tokens) == ("Hello.", "Hello.", 7)
+        assert server.refusals == []
 
 
 # Places.
