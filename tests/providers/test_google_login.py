@@ -259,6 +259,19 @@ async def test_requests_at_once_share_a_token(account: Use) -> None:
         assert issuer.issued == 1
 
 
+async def test_a_token_that_is_refused_is_not_used_again(account: Use) -> None:
+    with TokenServer() as issuer, FakeVertex() as server:
+        account(issuer.url)
+        server.token = f"{TOKEN}-2"
+        model = await vertex_model("vertex")(server.url, credential=PACKAGE)
+        with pytest.raises(CredentialRefused):
+            await model.converse(HI)
+        (said,) = await model.converse(HI)
+        assert said.text == "Hello."
+        await model.client.close()
+        assert issuer.issued == 2
+
+
 def grant_nothing(error: str, **members: str) -> HttpAnswer:
     return answer_json({"error": "invalid_grant", "error_description": error, **members}, 400)
 

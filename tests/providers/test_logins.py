@@ -135,6 +135,18 @@ async def test_a_token_is_renewed_before_it_ends(
     assert tokens == [f"{TOKEN}-1", f"{TOKEN}-{fetched}"]
 
 
+async def test_a_token_that_is_refused_is_not_used_again(sources: Callable[[str], None]) -> None:
+    with Metadata() as metadata, FakeAzure() as server:
+        sources(metadata.url)
+        server.key, server.token = "nothing", f"{TOKEN}-2"
+        model = await azure_model("azure")(server.url, credential=PACKAGE)
+        with pytest.raises(CredentialRefused):
+            await model.converse(HI)
+        await model.converse(HI)
+        await model.client.close()
+        assert len(metadata.requests) == 2
+
+
 class Failing(azure.EntraLogin):
     """A login that gives one token and then fails."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -149,6 +150,10 @@ class EntraLogin(CloudLogin[AccessToken]):
             except ValueError as error:
                 raise self.miss(f"the environment of azure-identity is wrong: {error}") from None
 
+    def reset(self) -> None:
+        """Drop the tokens that the package remembers."""
+        self._credential = None
+
     def fetch(self) -> AccessToken:
         """Return a new token; raise `CredentialMissing` with what to do."""
         from azure.core.exceptions import AzureError
@@ -205,6 +210,8 @@ class AzureTransport:
             headers = {**headers, "authorization": f"Bearer {token.text}"}
         sent = replace(outgoing, path=outgoing.path + self._query, headers=headers)
         async with self._sender.open(sent, body) as incoming:
+            if incoming.status == HTTPStatus.UNAUTHORIZED and self._login is not None:
+                self._login.forget()
             yield incoming
 
     async def close(self) -> None:

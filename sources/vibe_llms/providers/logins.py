@@ -84,6 +84,7 @@ class CloudLogin(ABC, Generic[G]):
         self._offline = offline
         self._lock = threading.Lock()
         self._held: G | None = None
+        self._refused = False
 
     @abstractmethod
     def load(self) -> None:
@@ -92,6 +93,9 @@ class CloudLogin(ABC, Generic[G]):
     @abstractmethod
     def fetch(self) -> G:
         """Return a new grant; raise `CredentialMissing` with what to do. It runs in a thread."""
+
+    def reset(self) -> None:
+        """Drop what the package remembers of the last login. It runs in a thread."""
 
     def check(self) -> None:
         """Raise `PackageMissing` if the package is not installed; import nothing of it."""
@@ -109,6 +113,10 @@ class CloudLogin(ABC, Generic[G]):
             held = await _run_aside(self._renew)
         return held
 
+    def forget(self) -> None:
+        """Log in anew next time, because a server has refused what was granted."""
+        self._held, self._refused = None, True
+
     def miss(self, words: str) -> CredentialMissing:
         """Return the error of a login that gives nothing."""
         return CredentialMissing(words, table=f"providers.{self.provider}", key="credential")
@@ -119,6 +127,9 @@ class CloudLogin(ABC, Generic[G]):
             if held is not None and held.lasts(RENEWED_SECONDS):
                 # Another thread was first.
                 return held
+            if self._refused:
+                self._refused = False
+                self.reset()
             if self.authority:
                 permit_request(self.authority, f"{self.provider}: a login", offline=self._offline)
             try:

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
+from http import HTTPStatus
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -27,23 +28,15 @@ from vibe_llms.base.credentials import Credential
 from vibe_llms.base.exceptions import (
     ConfigurationError,
     CredentialMissing,
-    CredentialRefused,
-    ModelUnavailable,
-    PaymentRequired,
-    ProviderError,
     ProviderUnreachable,
-    RateLimited,
-    ReplyMalformed,
-    RequestRefused,
 )
 from vibe_llms.base.redaction import redact
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.http_errors import ErrorObject
 from vibe_llms.providers.http_transport import HttpTransport, reveal_key
 from vibe_llms.providers.logins import AccessToken, CloudLogin
 from vibe_llms.providers.models import HttpClient, HttpModel
-from vibe_llms.providers.repairs import parse_value
 from vibe_llms.providers.transport import Incoming, Outgoing, permit_transport
+from vibe_llms.providers.vertex_errors import LOGIN
 
 #: Parts of an address and of a path that stand for the location and for the project.
 LOCATION = "LOCATION"
@@ -58,81 +51,6 @@ _LOCATION = re.compile(r"[a-z]+(?:-[a-z0-9]+){0,4}")
 #: Seconds for which a token without an end is used.
 _ENDLESS_SECONDS = 3600.0
 _LONGEST_REASON = 400
-_LOGIN = "gcloud auth application-default login"
-
-
-class _Remedy(Struct, frozen=True):
-    """Remedy for an error with certain words; `kind` replaces the class of its status."""
-
-    pattern: str
-    kind: type[ProviderError] | None
-    words: str
-
-
-#: Source: public reports, such as anthropics/anthropic-sdk-python#963 (2025-06),
-#: yym68686/uni-api#41 (2024-11), BerriAI/litellm#18781 (2026-01), NousResearch/hermes-agent#32678
-#: (2026-08), and https://cloud.google.com/vertex-ai/generative-ai/docs/error-code-429 (2026-11).
-_REMEDIES = (
-    _Remedy(
-        r"\blimit: 0\b",
-        PaymentRequired,
-        "the project's quota for this model is 0: raise it in the Google Cloud console, or use "
-        "another location or model",
-    ),
-    _Remedy(
-        r"Please submit a quota increase request",
-        None,
-        "the project's quota for this model may be 0: see Quotas in the Google Cloud console, or "
-        "use another location",
-    ),
-    _Remedy(
-        r"is not servable in region|not (?:available|supported) in (?:the )?(?:region|location)",
-        ModelUnavailable,
-        "set another location in [providers.NAME], such as global",
-    ),
-    _Remedy(
-        r"not allowed to use Publisher Model",
-        ModelUnavailable,
-        "enable the model in Model Garden, in the Google Cloud console",
-    ),
-    _Remedy(
-        r"Publisher Model .{0,300}not found",
-        ModelUnavailable,
-        "enable the model in Model Garden, or set another location in [providers.NAME], such as "
-        "global; list the models: vibe-llms models NAME",
-    ),
-    _Remedy(
-        r"has not been used in project|API .{0,60}is(?: not enabled| disabled)|SERVICE_DISABLED",
-        None,
-        "run: gcloud services enable aiplatform.googleapis.com, then wait some minutes",
-    ),
-    _Remedy(
-        r"requires a quota project|does not have required permission to use project",
-        None,
-        "run: gcloud auth application-default set-quota-project PROJECT",
-    ),
-    _Remedy(
-        r"Permission '[^']+' denied on resource",
-        None,
-        "is project of [providers.NAME] right? Give the identity the role Vertex AI User, "
-        "roles/aiplatform.user",
-    ),
-    _Remedy(
-        r"Permission denied on resource project|CONSUMER_INVALID|project .{0,80}not found",
-        None,
-        "is project of [providers.NAME] right? It is the ID of the project, not its title",
-    ),
-    _Remedy(
-        r"API keys? (?:are|is) not supported",
-        None,
-        'log in instead: set credential = "package" in [providers.NAME]',
-    ),
-    _Remedy(
-        r"requires billing|billing .{0,60}disabled",
-        PaymentRequired,
-        "enable billing for the project",
-    ),
-)
 
 
 class VertexSettings(Protocol):
@@ -191,6 +109,10 @@ class GoogleLogin(CloudLogin[GoogleToken]):
         import google.oauth2.credentials
         import google.oauth2.service_account  # noqa: F401
 
+    def reset(self) -> None:
+        """Search for credentials again, as the user may have logged in."""
+        self._credentials = None
+
     def fetch(self) -> GoogleToken:
         """Return a new token; raise `CredentialMissing` with what to do."""
         from google.auth import default
@@ -212,7 +134,7 @@ class GoogleLogin(CloudLogin[GoogleToken]):
             raise self.miss(f"no token of Google: {_explain(error)}") from None
         if not credentials.token:
             self._credentials = None
-            raise self.miss(f"no token of Google: the credentials give none; run: {_LOGIN}")
+            raise self.miss(f"no token of Google: the credentials give none; run: {LOGIN}")
         payer = credentials.quota_project_id or ""
         ends = time.time() + _ENDLESS_SECONDS
         if credentials.expiry is not None:
@@ -229,13 +151,13 @@ def _explain(error: Exception) -> str:
     if isinstance(error, DefaultCredentialsError) and "were not found" in words:
         words = "google-auth found no login"
     if isinstance(error, TransportError):
-        return f"{words}; is the network reachable? Otherwise run: {_LOGIN}"
+        return f"{words}; is the network reachable? Otherwise run: {LOGIN}"
     if "JWT" in words:
         return f"{words}; is the service account's key still valid, and this machine's clock right?"
-    if _LOGIN in words:
+    if LOGIN in words:
         return words.replace("`", "")
     return (
-        f"{words}; run: {_LOGIN}, or set GOOGLE_APPLICATION_CREDENTIALS to the file of a service "
+        f"{words}; run: {LOGIN}, or set GOOGLE_APPLICATION_CREDENTIALS to the file of a service "
         "account"
     )
 
@@ -311,6 +233,8 @@ class VertexTransport:
         sent = replace(outgoing, path=self._place(path, project), headers=headers)
         try:
             async with self._sender.open(sent, body) as incoming:
+                if incoming.status == HTTPStatus.UNAUTHORIZED:
+                    self._login.forget()
                 yield incoming
         except ProviderUnreachable as error:
             region = LOCATION in self._settings.base_url and "-" in self._settings.location
@@ -465,44 +389,3 @@ def place(address: str, location: str) -> str:
     elif location == "global":
         host = "aiplatform.googleapis.com"
     return address.replace(HOST, host).replace(LOCATION, location)
-
-
-def refine(
-    kind: type[ProviderError], message: str, provider: str
-) -> tuple[type[ProviderError], str]:
-    """Return the class of an error of Vertex AI, and what to do; see `ErrorMap.refine`."""
-    if issubclass(kind, RequestRefused | CredentialRefused | ModelUnavailable | RateLimited):
-        for one in _REMEDIES:
-            if re.search(one.pattern, message, re.IGNORECASE | re.DOTALL):
-                words = one.words.replace("NAME", provider)
-                return one.kind or kind, f" ({words})"
-    if issubclass(kind, CredentialRefused):
-        return kind, f" (run: {_LOGIN}; or set another key: vibe-llms keys set {provider})"
-    return kind, ""
-
-
-def tell_limit(error: ErrorObject, body: bytes) -> ErrorObject:
-    """Return an error whose message names a quota of 0, which may be only in its details."""
-    try:
-        value: Any = parse_value(body)
-    except ValueError:
-        return error
-    value = value[0] if isinstance(value, list) and value else value
-    told = value.get("error") if isinstance(value, dict) else None
-    details = told.get("details") if isinstance(told, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        metadata = detail.get("metadata") if isinstance(detail, dict) else None
-        if isinstance(metadata, dict) and metadata.get("quota_limit_value") == "0":
-            return replace(error, message=f"{error.message} (limit: 0)")
-    return error
-
-
-def doubt_location(error: ProviderError) -> ProviderError:
-    """Return an error that names the location, if a web page was the answer to a path."""
-    if not isinstance(error, ReplyMalformed) or error.status != 404:
-        return error
-    words = str(error).removeprefix(f"{error.provider}: ")
-    words = words.replace(
-        "is base-url right?", "is location of the row right, and is base-url right?"
-    )
-    return ReplyMalformed(words, provider=error.provider, status=error.status)

@@ -15,7 +15,7 @@ from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.controls import Controls
-from vibe_llms.providers import vertex
+from vibe_llms.providers import vertex, vertex_errors
 from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, AnthropicErrors
 from vibe_llms.providers.anthropic.model import VERSION, AnthropicModel, AnthropicSettings
 from vibe_llms.providers.http_errors import ErrorObject
@@ -45,14 +45,14 @@ class AnthropicVertexErrors(AnthropicErrors, frozen=True):
 
     def parse(self, body: bytes) -> ErrorObject:
         """Parse an error body."""
-        return vertex.tell_limit(super().parse(body), body)
+        return vertex_errors.tell_limit(super().parse(body), body)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
         """Return the class of an error, and what to do."""
         kind, _ = super().refine(kind, message, provider, model)
-        return vertex.refine(kind, message, provider)
+        return vertex_errors.refine(kind, message, provider)
 
     def read(
         self,
@@ -66,7 +66,7 @@ class AnthropicVertexErrors(AnthropicErrors, frozen=True):
     ) -> ProviderError:
         """Return the error of an unsuccessful response."""
         read = super().read(provider, status, headers, body, model=model, size=size)
-        return vertex.doubt_location(read)
+        return vertex_errors.doubt_location(read)
 
 
 class AnthropicVertexModel(AnthropicModel):

@@ -19,7 +19,7 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.messages.controls import Controls
-from vibe_llms.providers import vertex
+from vibe_llms.providers import vertex, vertex_errors
 from vibe_llms.providers.embeddings import check_vectors
 from vibe_llms.providers.gemini.catalogue import EMBEDDED
 from vibe_llms.providers.gemini.errors import BY_REASON, GeminiErrors
@@ -54,14 +54,14 @@ class GeminiVertexErrors(GeminiErrors, frozen=True):
 
     def parse(self, body: bytes) -> ErrorObject:
         """Parse an error body."""
-        return vertex.tell_limit(super().parse(body), body)
+        return vertex_errors.tell_limit(super().parse(body), body)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
         """Return the class of an error, and what to do."""
         kind, advice = super().refine(kind, message, provider, model)
-        return (kind, advice) if advice else vertex.refine(kind, message, provider)
+        return (kind, advice) if advice else vertex_errors.refine(kind, message, provider)
 
     def read(
         self,
@@ -75,7 +75,7 @@ class GeminiVertexErrors(GeminiErrors, frozen=True):
     ) -> ProviderError:
         """Return the error of an unsuccessful response."""
         read = super().read(provider, status, headers, body, model=model, size=size)
-        return vertex.doubt_location(read)
+        return vertex_errors.doubt_location(read)
 
 
 ERRORS = GeminiVertexErrors(codes=BY_REASON)
