@@ -60,8 +60,8 @@ class GeminiVertexErrors(GeminiErrors, frozen=True):
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
         """Return the class of an error, and what to do."""
-        kind, advice = super().refine(kind, message, provider, model)
-        return (kind, advice) if advice else vertex_errors.refine(kind, message, provider)
+        refined = vertex_errors.refine(kind, message, provider)
+        return refined if refined[1] else super().refine(kind, message, provider, model)
 
     def read(
         self,
