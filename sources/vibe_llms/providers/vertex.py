@@ -312,7 +312,7 @@ class VertexClient(HttpClient[M, Any]):
     """
 
     publisher: ClassVar[str]
-    family: ClassVar[str]
+    family: ClassVar[re.Pattern[str]]
     express: ClassVar[bool] = False
 
     def find_place(self, address: str) -> tuple[str, str]:
@@ -371,7 +371,7 @@ class VertexClient(HttpClient[M, Any]):
             body = await self.fetch(Outgoing("GET", path), self.model.errors)
             page = self.read(_PAGE.decode, body, "the list of models")
             names = (repair_text(one.name).rpartition("/")[2] for one in page.publisher_models)
-            models += [self.produce_model(name) for name in names if re.match(self.family, name)]
+            models += [self.produce_model(name) for name in names if self.family.match(name)]
             token = page.next_page_token or ""
         return models
 

@@ -27,9 +27,13 @@ LOGIN = "gcloud auth application-default login"
 class _Remedy(Struct, frozen=True):
     """Remedy for an error with certain words; `kind` replaces the class of its status."""
 
-    pattern: str
+    pattern: re.Pattern[str]
     kind: type[ProviderError] | None
     words: str
+
+
+def _find(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
 #: Source: public reports, such as anthropics/anthropic-sdk-python#963 (2025-06),
@@ -37,61 +41,65 @@ class _Remedy(Struct, frozen=True):
 #: (2026-08), and https://cloud.google.com/vertex-ai/generative-ai/docs/error-code-429 (2026-11).
 _REMEDIES = (
     _Remedy(
-        r"\blimit: 0\b",
+        _find(r"\blimit: 0(?!\.?\d)"),
         PaymentRequired,
         "the project's quota for this model is 0: raise it in the Google Cloud console, or use "
         "another location or model",
     ),
     _Remedy(
-        r"Please submit a quota increase request",
+        _find(r"Please submit a quota increase request"),
         None,
         "the project's quota for this model may be 0: see Quotas in the Google Cloud console, or "
         "use another location",
     ),
     _Remedy(
-        r"is not servable in region|not (?:available|supported) in (?:the )?(?:region|location)",
+        _find(
+            r"is not servable in region|not (?:available|supported) in (?:the )?(?:region|location)"
+        ),
         ModelUnavailable,
         "set another location in [providers.NAME], such as global",
     ),
     _Remedy(
-        r"not allowed to use Publisher Model",
+        _find(r"not allowed to use Publisher Model"),
         ModelUnavailable,
         "enable the model in Model Garden, in the Google Cloud console",
     ),
     _Remedy(
-        r"Publisher Model .{0,300}not found",
+        _find(r"Publisher Model .{0,300}not found"),
         ModelUnavailable,
         "enable the model in Model Garden, or set another location in [providers.NAME], such as "
         "global; list the models: vibe-llms models NAME",
     ),
     _Remedy(
-        r"has not been used in project|API .{0,60}is(?: not enabled| disabled)|SERVICE_DISABLED",
+        _find(
+            r"has not been used in project|API .{0,60}is(?: not enabled| disabled)|SERVICE_DISABLED"
+        ),
         None,
         "run: gcloud services enable aiplatform.googleapis.com, then wait some minutes",
     ),
     _Remedy(
-        r"requires a quota project|does not have required permission to use project",
+        _find(r"requires a quota project|does not have required permission to use project"),
         None,
         "run: gcloud auth application-default set-quota-project PROJECT",
     ),
     _Remedy(
-        r"Permission '[^']+' denied on resource",
+        _find(r"Permission '[^']+' denied on resource"),
         None,
         "is project of [providers.NAME] right? Give the identity the role Vertex AI User, "
         "roles/aiplatform.user",
     ),
     _Remedy(
-        r"Permission denied on resource project|CONSUMER_INVALID|project .{0,80}not found",
+        _find(r"Permission denied on resource project|CONSUMER_INVALID|project .{0,80}not found"),
         None,
         "is project of [providers.NAME] right? It is the ID of the project, not its title",
     ),
     _Remedy(
-        r"API keys? (?:are|is) not supported",
+        _find(r"API keys? (?:are|is) not supported"),
         None,
         'log in instead: set credential = "package" in [providers.NAME]',
     ),
     _Remedy(
-        r"requires billing|billing .{0,60}disabled",
+        _find(r"requires billing|billing .{0,60}disabled"),
         PaymentRequired,
         "enable billing for the project",
     ),
@@ -104,7 +112,7 @@ def refine(
     """Return the class of an error of Vertex AI, and what to do; see `ErrorMap.refine`."""
     if issubclass(kind, RequestRefused | CredentialRefused | ModelUnavailable | RateLimited):
         for one in _REMEDIES:
-            if re.search(one.pattern, message, re.IGNORECASE | re.DOTALL):
+            if one.pattern.search(message):
                 words = one.words.replace("NAME", provider)
                 return one.kind or kind, f" ({words})"
     if issubclass(kind, CredentialRefused):

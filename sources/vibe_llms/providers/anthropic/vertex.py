@@ -7,6 +7,7 @@ Source: `anthropic.lib.vertex` of anthropic 2.14.0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -126,7 +127,7 @@ class AnthropicVertexClient(vertex.VertexClient[AnthropicVertexModel]):
     """A connection to Anthropic's models on Vertex AI."""
 
     publisher = "anthropic"
-    family = "claude-"
+    family = re.compile("claude-")
 
     def find_place(self, address: str) -> tuple[str, str]:
         """Return the address without its version, as the official client has it, and the version.

@@ -8,6 +8,7 @@ vercel/ai#15664 (2026-05) and pydantic/pydantic-ai#5081 (2026-04).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -140,7 +141,7 @@ class GeminiVertexClient(vertex.VertexClient[GeminiVertexModel]):
     """A connection to Gemini's models on Vertex AI."""
 
     publisher = "google"
-    family = r"gemini-(?!embedding|live)"
+    family = re.compile(r"gemini-(?!embedding|live)")
     express = True
     files: FileStore | None = None
 
