@@ -18,7 +18,7 @@ import vibe_llms
 from tests.faults.pumping import Run, find_growth
 from vibe_llms.base.configuration import shipped_folder
 from vibe_llms.memory import gate, patterns, secrets
-from vibe_llms.providers import azure, error_words
+from vibe_llms.providers import azure, error_words, vertex_errors
 from vibe_llms.providers.attributes import LONGEST_NAME
 from vibe_llms.providers.bedrock import errors as bedrock_errors
 from vibe_llms.providers.gemini import errors as gemini_errors
@@ -93,6 +93,9 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ),
     ("providers/bedrock/errors.py", "pattern"): lambda: [
         (one.pattern, scan(one.pattern)) for one in bedrock_errors._MEANINGS
+    ],
+    ("providers/vertex_errors.py", "pattern"): lambda: [
+        (one.pattern, scan(one.pattern)) for one in vertex_errors._REMEDIES
     ],
     ("providers/azure.py", "pattern"): lambda: [
         (one, scan(one))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -120,7 +121,7 @@ class AzureSettings(Protocol):
         ...
 
 
-class EntraLogin(CloudLogin):
+class EntraLogin(CloudLogin[AccessToken]):
     """Login with Entra ID, from the sources that the programs of Azure share.
 
     This is the only class that uses `azure-identity`. Its sources are the environment, workload and
@@ -148,6 +149,10 @@ class EntraLogin(CloudLogin):
                 self._credential = DefaultAzureCredential()
             except ValueError as error:
                 raise self.miss(f"the environment of azure-identity is wrong: {error}") from None
+
+    def reset(self) -> None:
+        """Drop the tokens that the package remembers."""
+        self._credential = None
 
     def fetch(self) -> AccessToken:
         """Return a new token; raise `CredentialMissing` with what to do."""
@@ -180,7 +185,7 @@ class AzureTransport:
         self,
         sender: HttpTransport,
         query: str,
-        login: CloudLogin | None,
+        login: CloudLogin[AccessToken] | None,
         permit: Callable[..., None],
     ) -> None:
         self._sender = sender
@@ -201,9 +206,12 @@ class AzureTransport:
         self._permit(outgoing)
         headers = outgoing.headers
         if self._login is not None:
-            headers = {**headers, "authorization": f"Bearer {await self._login.access()}"}
+            token = await self._login.access()
+            headers = {**headers, "authorization": f"Bearer {token.text}"}
         sent = replace(outgoing, path=outgoing.path + self._query, headers=headers)
         async with self._sender.open(sent, body) as incoming:
+            if incoming.status == HTTPStatus.UNAUTHORIZED and self._login is not None:
+                self._login.forget()
             yield incoming
 
     async def close(self) -> None:
@@ -328,8 +336,9 @@ def check_quota(error: ProviderError, headers: Mapping[str, str]) -> ProviderErr
     limits = [headers.get(f"x-ratelimit-limit-{one}", "") for one in ("requests", "tokens")]
     if not isinstance(error, RateLimited) or "0" not in limits:
         return error
+    words = str(error).removeprefix(f"{error.provider}: ")
     return PaymentRequired(
-        f"{error}: the quota of the deployment is 0; raise it in the Azure portal",
+        f"{words}: the quota of the deployment is 0; raise it in the Azure portal",
         provider=error.provider,
         status=error.status,
         code=error.code,
