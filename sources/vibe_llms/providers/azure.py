@@ -27,6 +27,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
 )
 from vibe_llms.base.redaction import redact
+from vibe_llms.providers.http_errors import Remedy
 from vibe_llms.providers.http_transport import HttpTransport, reveal_key
 from vibe_llms.providers.logins import AccessToken, CloudLogin
 from vibe_llms.providers.models import HttpClient, HttpModel
@@ -47,47 +48,41 @@ _LOGIN = (
     "principal"
 )
 
-#: What to do about an error, by its words: its codes say less. A class replaces that of the status.
-_REMEDIES: tuple[tuple[str, type[ProviderError] | None, str], ...] = (
-    (
+#: What to do about an error: its codes say less.
+REMEDIES = (
+    Remedy(
         r"deployment for this resource does not exist",
-        None,
-        "is MODEL a deployment of this resource, or only a model? See the Azure portal",
+        "is 'MODEL' a deployment of this resource, or only a model? See the Azure portal",
     ),
-    (
+    Remedy(
         r"\AResource not found\Z",
-        RequestRefused,
         "are base-url and api-version of [providers.NAME] right? Leave the latter out for v1",
+        RequestRefused,
     ),
-    (
+    Remedy(
         r"api[- ]version",
-        None,
         "set another api-version in [providers.NAME] or OPENAI_API_VERSION, or none for the v1 API",
     ),
-    (
+    Remedy(
         r"lacks the required data action",
-        None,
         "give the identity the role Cognitive Services OpenAI User on the resource",
     ),
-    (
+    Remedy(
         r"key.based authentication is disabled|disableLocalAuth",
-        None,
         'log in with Entra ID: set credential = "package" in [providers.NAME]',
     ),
-    (
+    Remedy(
         r"access token is missing, invalid|token.{0,40}expired|audience",
-        None,
         "run: az login; is scope of [providers.NAME] right?",
     ),
-    (
+    Remedy(
         r"invalid subscription key or wrong API endpoint",
-        None,
         "set the key of this resource: vibe-llms keys set NAME; is base-url right?",
     ),
-    (
+    Remedy(
         r"(quota|limit) (of|is) 0\b",
-        PaymentRequired,
         "the quota of the deployment is 0: raise it in the Azure portal",
+        PaymentRequired,
     ),
 )
 
@@ -318,17 +313,6 @@ def is_dated(version: str, provider: str) -> bool:
         table=f"providers.{provider}",
         key="api-version",
     )
-
-
-def refine(
-    kind: type[ProviderError], message: str, provider: str, model: str
-) -> tuple[type[ProviderError], str]:
-    """Return the class of an error of Azure, and what to do; see `ErrorMap.refine`."""
-    for pattern, other, remedy in _REMEDIES:
-        if re.search(pattern, message, re.IGNORECASE):
-            words = remedy.replace("NAME", provider).replace("MODEL", repr(model))
-            return other or kind, f" ({words})"
-    return kind, ""
 
 
 def check_quota(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from vibe_llms.base.exceptions import (
@@ -13,111 +11,82 @@ from vibe_llms.base.exceptions import (
     ModelUnavailable,
     PaymentRequired,
     ProviderError,
-    RateLimited,
     ReplyMalformed,
-    RequestRefused,
 )
-from vibe_llms.providers.http_errors import ErrorObject
+from vibe_llms.providers.http_errors import ErrorObject, Remedy
 from vibe_llms.providers.repairs import parse_value
 
 #: Command that logs in.
 LOGIN = "gcloud auth application-default login"
 
 
-class _Remedy(Struct, frozen=True):
-    """Remedy for an error with certain words; `kind` replaces the class of its status."""
-
-    pattern: re.Pattern[str]
-    kind: type[ProviderError] | None
-    words: str
-
-
-def _find(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
-
-
 #: Source: public reports, such as anthropics/anthropic-sdk-python#963 (2025-06),
 #: yym68686/uni-api#41 (2024-11), BerriAI/litellm#18781 (2026-01), NousResearch/hermes-agent#32678
 #: (2026-08), and https://cloud.google.com/vertex-ai/generative-ai/docs/error-code-429 (2026-11).
-_REMEDIES = (
-    _Remedy(
-        _find(r"\blimit: 0(?!\.?\d)"),
-        PaymentRequired,
+REMEDIES = (
+    Remedy(
+        r"\blimit: 0(?!\.?\d)",
         "the project's quota for this model is 0: raise it in the Google Cloud console, or use "
         "another location or model",
+        PaymentRequired,
     ),
-    _Remedy(
-        _find(r"Please submit a quota increase request"),
-        None,
+    Remedy(
+        r"Please submit a quota increase request",
         "the project's quota for this model may be 0: see Quotas in the Google Cloud console, or "
         "use another location",
     ),
-    _Remedy(
-        _find(
-            r"is not servable in region|not (?:available|supported) in (?:the )?(?:region|location)"
-        ),
-        ModelUnavailable,
+    Remedy(
+        r"is not servable in region|not (?:available|supported) in (?:the )?(?:region|location)",
         "set another location in [providers.NAME], such as global",
-    ),
-    _Remedy(
-        _find(r"not allowed to use Publisher Model"),
         ModelUnavailable,
+    ),
+    Remedy(
+        r"not allowed to use Publisher Model",
         "enable the model in Model Garden, in the Google Cloud console",
-    ),
-    _Remedy(
-        _find(r"Publisher Model .{0,300}not found"),
         ModelUnavailable,
+    ),
+    Remedy(
+        r"Publisher Model .{0,300}not found",
         "enable the model in Model Garden, or set another location in [providers.NAME], such as "
         "global; list the models: vibe-llms models NAME",
+        ModelUnavailable,
     ),
-    _Remedy(
-        _find(
-            r"has not been used in project|API .{0,60}is(?: not enabled| disabled)|SERVICE_DISABLED"
-        ),
-        None,
+    Remedy(
+        r"has not been used in project|API .{0,60}is(?: not enabled| disabled)|SERVICE_DISABLED",
         "run: gcloud services enable aiplatform.googleapis.com, then wait some minutes",
     ),
-    _Remedy(
-        _find(r"requires a quota project|does not have required permission to use project"),
-        None,
+    Remedy(
+        r"requires a quota project|does not have required permission to use project",
         "run: gcloud auth application-default set-quota-project PROJECT",
     ),
-    _Remedy(
-        _find(r"Permission '[^']+' denied on resource"),
-        None,
+    Remedy(
+        r"Permission '[^']+' denied on resource",
         "is project of [providers.NAME] right? Give the identity the role Vertex AI User, "
         "roles/aiplatform.user",
     ),
-    _Remedy(
-        _find(r"Permission denied on resource project|CONSUMER_INVALID|project .{0,80}not found"),
-        None,
+    Remedy(
+        r"Permission denied on resource project|CONSUMER_INVALID|project .{0,80}not found",
         "is project of [providers.NAME] right? It is the ID of the project, not its title",
     ),
-    _Remedy(
-        _find(r"API keys? (?:are|is) not supported"),
-        None,
+    Remedy(
+        r"API keys? (?:are|is) not supported",
         'log in instead: set credential = "package" in [providers.NAME]',
     ),
-    _Remedy(
-        _find(r"requires billing|billing .{0,60}disabled"),
-        PaymentRequired,
+    Remedy(
+        r"requires billing|billing .{0,60}disabled",
         "enable billing for the project",
+        PaymentRequired,
     ),
 )
 
 
-def refine(
-    kind: type[ProviderError], message: str, provider: str
+def suggest_login(
+    kind: type[ProviderError], advice: str, provider: str
 ) -> tuple[type[ProviderError], str]:
-    """Return the class of an error of Vertex AI, and what to do; see `ErrorMap.refine`."""
-    if issubclass(kind, RequestRefused | CredentialRefused | ModelUnavailable | RateLimited):
-        for one in _REMEDIES:
-            if one.pattern.search(message):
-                words = one.words.replace("NAME", provider)
-                return one.kind or kind, f" ({words})"
-    if issubclass(kind, CredentialRefused):
-        return kind, f" (run: {LOGIN}; or set another key: vibe-llms keys set {provider})"
-    return kind, ""
+    """Return what `ErrorMap.refine` does, with the way to log in if it has no other advice."""
+    if not advice and issubclass(kind, CredentialRefused):
+        advice = f" (run: {LOGIN}; or set another key: vibe-llms keys set {provider})"
+    return kind, advice
 
 
 def tell_limit(error: ErrorObject, body: bytes) -> ErrorObject:

@@ -17,9 +17,9 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import vertex, vertex_errors
-from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, AnthropicErrors
+from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, REMEDIES
 from vibe_llms.providers.anthropic.model import VERSION, AnthropicModel, AnthropicSettings
-from vibe_llms.providers.http_errors import ErrorObject
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.http_transport import send_bearer
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
 from vibe_llms.providers.models import HttpProvider
@@ -41,7 +41,7 @@ class AnthropicVertexSettings(AnthropicSettings, frozen=True):
     location: str = "${CLOUD_ML_REGION:-${GOOGLE_CLOUD_LOCATION:-global}}"
 
 
-class AnthropicVertexErrors(AnthropicErrors, frozen=True):
+class AnthropicVertexErrors(ErrorMap, frozen=True):
     """The errors of Anthropic's interface on Vertex AI; Google's own are among them."""
 
     def parse(self, body: bytes) -> ErrorObject:
@@ -52,8 +52,8 @@ class AnthropicVertexErrors(AnthropicErrors, frozen=True):
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
         """Return the class of an error, and what to do."""
-        kind, _ = super().refine(kind, message, provider, model)
-        return vertex_errors.refine(kind, message, provider)
+        refined = super().refine(kind, message, provider, model)
+        return vertex_errors.suggest_login(*refined, provider)
 
     def read(
         self,
@@ -75,7 +75,11 @@ class AnthropicVertexModel(AnthropicModel):
 
     client: AnthropicVertexClient
     errors = AnthropicVertexErrors(
-        types=BY_TYPE, codes=BY_CODE, telling=(404, 413, 429), request_id="request-id"
+        types=BY_TYPE,
+        codes=BY_CODE,
+        telling=(404, 413, 429),
+        request_id="request-id",
+        remedies=(*REMEDIES, *vertex_errors.REMEDIES),
     )
 
     @classmethod

@@ -23,7 +23,7 @@ from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import vertex, vertex_errors
 from vibe_llms.providers.embeddings import check_vectors
 from vibe_llms.providers.gemini.catalogue import EMBEDDED
-from vibe_llms.providers.gemini.errors import BY_REASON, GeminiErrors
+from vibe_llms.providers.gemini.errors import BY_REASON, REMEDIES, GeminiErrors
 from vibe_llms.providers.gemini.files import FileStore
 from vibe_llms.providers.gemini.messages import WEB
 from vibe_llms.providers.gemini.model import GeminiModel, GeminiRequest, GoogleSettings
@@ -61,8 +61,8 @@ class GeminiVertexErrors(GeminiErrors, frozen=True):
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
         """Return the class of an error, and what to do."""
-        refined = vertex_errors.refine(kind, message, provider)
-        return refined if refined[1] else super().refine(kind, message, provider, model)
+        refined = super().refine(kind, message, provider, model)
+        return vertex_errors.suggest_login(*refined, provider)
 
     def read(
         self,
@@ -79,7 +79,7 @@ class GeminiVertexErrors(GeminiErrors, frozen=True):
         return vertex_errors.doubt_location(read)
 
 
-ERRORS = GeminiVertexErrors(codes=BY_REASON)
+ERRORS = GeminiVertexErrors(codes=BY_REASON, remedies=(*vertex_errors.REMEDIES, *REMEDIES))
 
 
 class GeminiVertexModel(GeminiModel):
