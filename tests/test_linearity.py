@@ -18,7 +18,8 @@ import vibe_llms
 from tests.faults.pumping import Run, find_growth
 from vibe_llms.base.configuration import shipped_folder
 from vibe_llms.memory import gate, patterns, secrets
-from vibe_llms.providers import azure, error_words
+from vibe_llms.providers import azure, error_words, vertex_errors
+from vibe_llms.providers.anthropic import errors as anthropic_errors
 from vibe_llms.providers.attributes import LONGEST_NAME
 from vibe_llms.providers.bedrock import errors as bedrock_errors
 from vibe_llms.providers.gemini import errors as gemini_errors
@@ -62,6 +63,13 @@ def list_phrases() -> Iterator[tuple[re.Pattern[str], Run]]:
             yield pattern, lambda text, run=run: run(gate.normalize(text))  # type: ignore[misc]
 
 
+def list_remedies() -> Iterator[tuple[re.Pattern[str], Run]]:
+    for module in (anthropic_errors, azure, bedrock_errors, gemini_errors, vertex_errors):
+        for one in module.REMEDIES:
+            pattern = re.compile(one.words, re.IGNORECASE | re.DOTALL)
+            yield pattern, scan(pattern)
+
+
 def list_attributes() -> Iterator[tuple[re.Pattern[str], Run]]:
     for path in sorted((shipped_folder() / "providers").glob("*.toml")):
         for name in tomllib.loads(path.read_text("utf-8")).get("models", {}):
@@ -91,16 +99,7 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("providers/llamacpp/package.py", "'|'.join(map(re.escape, marks))"): like(
         r"<\|im_start\|>|<\|im_end\|>|<s>"
     ),
-    ("providers/bedrock/errors.py", "pattern"): lambda: [
-        (one.pattern, scan(one.pattern)) for one in bedrock_errors._MEANINGS
-    ],
-    ("providers/azure.py", "pattern"): lambda: [
-        (one, scan(one))
-        for one in (re.compile(words, re.IGNORECASE) for words, _, _ in azure._REMEDIES)
-    ],
-    ("providers/gemini/errors.py", "pattern"): lambda: [
-        (one, scan(one)) for one, _, _ in gemini_errors._REMEDIES
-    ],
+    ("providers/http_errors.py", "one.words"): list_remedies,
     ("providers/error_words.py", "pattern"): lambda: [
         (one, scan_words(one)) for one in error_words._OVERFLOWS
     ],

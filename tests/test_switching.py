@@ -31,6 +31,8 @@ from tests.fakes import (
     ollama,
     openai,
     strict,
+    vertex,
+    vertex_clients,
 )
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
@@ -135,7 +137,8 @@ class Speaker:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"base-url": self.server.url}
+        more = {"project": vertex.PROJECT} if self.row.startswith("vertex") else {}
+        return {"base-url": self.server.url, **more}
 
     @property
     def sent(self) -> str:
@@ -202,8 +205,8 @@ def speakers() -> list[Speaker]:
     return [
         *makers,
         *(
-            replace(known[MAKERS[row]], row=row, model=model, produce=_AZURE[row])
-            for row, model in azure_clients.MODELS.items()
+            replace(known[MAKERS[row]], row=row, model=model, produce=_CLOUDS[row])
+            for row, model in (azure_clients.MODELS | vertex_clients.MODELS).items()
         ),
     ]
 
@@ -284,18 +287,21 @@ def _speakers() -> list[Speaker]:
     ]
 
 
-#: Whose wire a row of Azure speaks.
+#: Whose wire a row of Azure or Vertex AI speaks.
 MAKERS = {"azure": "openai", "azure-chat": "openai-chat", "azure-anthropic": "anthropic"}
-_AZURE: Mapping[str, Callable[[], Any]] = {
+MAKERS |= {"vertex": "gemini", "vertex-anthropic": "anthropic"}
+_CLOUDS: Mapping[str, Callable[[], Any]] = {
     "azure": azure.FakeAzure,
     "azure-chat": azure.FakeAzure,
     "azure-anthropic": azure.FakeFoundry,
+    "vertex": vertex.FakeVertex,
+    "vertex-anthropic": vertex.FakeVertexAnthropic,
 }
 ROWS = [*(speaker.row for speaker in speakers()), "llamacpp"]
 
 
 def _repeats(first: str, second: str) -> bool:
-    """Return True for a row of Azure with another maker's: its maker's row shows the same."""
+    """Return True for a row of a cloud with another maker's: its maker's row shows the same."""
     if first in MAKERS or second in MAKERS:
         return MAKERS.get(first) != second and MAKERS.get(second) != first
     return False

@@ -50,7 +50,8 @@ def load(
 #: The shipped rows, in their order.
 ROWS = [
     *("anthropic", "bedrock", "openai", "openai-chat", "gemini", "azure", "azure-chat"),
-    *("azure-anthropic", "openrouter", "groq", "mistral", "deepseek", "xai", "together"),
+    *("azure-anthropic", "vertex", "vertex-anthropic", "openrouter", "groq", "mistral"),
+    *("deepseek", "xai", "together"),
     *("fireworks", "cerebras", "perplexity", "moonshot", "minimax", "zai", "sambanova"),
     *("huggingface", "nebius", "deepinfra", "cloudflare", "ollama", "llamacpp", "vllm", "lmstudio"),
     *("llamacpp-server", "scripted"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure
-from tests.fakes.interfaces import VENDORS, RecordedInterface
+from tests.fakes.interfaces import VENDORS, VERTEX, RecordedInterface
 from vibe_llms import Session, open_session
 from vibe_llms.base.exceptions import (
     ContextOverflow,
@@ -323,7 +323,8 @@ async def test_a_run_continues_with_the_model_that_answered(tmp_path: Path) -> N
         assert record.recipe.fallback == ("scripted/calls",)
 
 
-PAIRS = [(one, other) for one in VENDORS.values() for other in VENDORS.values() if one is not other]
+ROWS = (*VENDORS.values(), *VERTEX.values())
+PAIRS = [(one, other) for one in ROWS for other in ROWS if one is not other]
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=[f"{a.row}-{b.row}" for a, b in PAIRS])

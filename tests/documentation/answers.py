@@ -12,11 +12,13 @@ from tests.fakes.bedrock import FakeBedrock
 from tests.fakes.bedrock_replies import text_reply as bedrock_reply
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.server import HttpAnswer, ReceivedRequest
+from tests.fakes.vertex import FakeVertex
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import text_of
 from vibe_llms.testing import ScriptedReply, fake_server
 from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
+from vibe_llms.testing.wires.gemini_replies import text_reply as gemini_reply
 from vibe_llms.testing.wires.ollama_replies import text_reply
 from vibe_llms.testing.wires.responses_replies import message, response_reply
 
@@ -24,6 +26,7 @@ from vibe_llms.testing.wires.responses_replies import message, response_reply
 KEY = "sk-ant-your-key"
 BEDROCK_KEY = "your-bedrock-key"
 AZURE_KEY = "your-azure-key"
+VERTEX_KEY = "your-vertex-key"
 _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
@@ -72,7 +75,7 @@ def answer_for_gemini(canisters: Sequence[Canister], _: Sequence[Invoker]) -> Sc
 
 
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person; as Ollama, Bedrock, Gemini and Azure too."""
+    """Answers by the last words of the person; as all other servers of the pages too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
@@ -104,6 +107,7 @@ class Answering(FakeAnthropic):
         ]
         self.gemini = fake_server(answer_for_gemini, key="your-key")
         self.azure = FakeAzure(key=AZURE_KEY)
+        self.vertex = FakeVertex(key=VERTEX_KEY)
         self.models = [
             {
                 "type": "model",
@@ -141,6 +145,17 @@ class Answering(FakeAnthropic):
             answered = self.gemini.respond(request)
             self.refusals += self.gemini.refusals
             return answered
+        if request.path.startswith("/v1/publishers/"):
+            # A film comes first.
+            *before, last = request.json["contents"][-1]["parts"]
+            assert all(one["fileData"]["fileUri"].startswith("gs://") for one in before)
+            asked = last["text"]
+            said = _SEEN[asked][1] if before else _TEXTS.get(asked, f"You said: {asked}")
+            self.vertex.replies = [gemini_reply(said)]
+            answer = self.vertex.respond(request)
+            self.refusals += self.vertex.refusals
+            self.vertex.refusals = []
+            return answer
         if request.path.startswith("/openai/"):
             asked = request.json["input"][-1]["content"][-1]["text"]
             self.azure.replies = [response_reply(message(_TEXTS.get(asked, f"You said: {asked}")))]

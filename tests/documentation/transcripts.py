@@ -181,6 +181,7 @@ def newcomer(home: Path, server: str) -> dict[str, str]:
         "VIBE_LLMS_PROVIDERS__BEDROCK__BASE_URL": server,
         "VIBE_LLMS_PROVIDERS__GEMINI__BASE_URL": server,
         "VIBE_LLMS_PROVIDERS__AZURE__BASE_URL": server,
+        "VIBE_LLMS_PROVIDERS__VERTEX__BASE_URL": server,
         # Readers of the first pages have neither a key nor a server.
         "VIBE_LLMS_LOCAL_SERVERS": "0",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -31,6 +31,9 @@ from tests.fakes import (
     recordings,
     shout,
     strict,
+    vertex,
+    vertex_clients,
+    vertex_recordings,
 )
 from tests.fakes.backends import Interface, produce_row
 from tests.fakes.embedded import CONTRACT, LLAMACPP, SCRIPTED
@@ -496,9 +499,31 @@ AZURE = {
         ("azure-anthropic", ANTHROPIC, azure_recordings.FOUNDRY),
     )
 }
+#: The same interfaces on Vertex AI.
+VERTEX = {
+    row: replace(
+        usual,
+        row=row,
+        model=vertex_clients.MODELS[row],
+        produce_server=vertex.FakeVertexAnthropic if usual is ANTHROPIC else vertex.FakeVertex,
+        connect=vertex_clients.vertex_model(row),
+        recordings=recorded,
+        lost=vertex.lose("gone"),
+        extras={
+            "project": vertex.PROJECT,
+            "location": vertex.LOCATION,
+            # Otherwise a row without a key logs in.
+            "credential": "key",
+        },
+    )
+    for row, usual, recorded in (
+        ("vertex", GEMINI, vertex_recordings.GOOGLE),
+        ("vertex-anthropic", ANTHROPIC, vertex_recordings.ANTHROPIC),
+    )
+}
 #: One row for each wire of a vendor.
 VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}
-SERVERS = {**VENDORS, **AZURE, SHOUT.row: SHOUT}
+SERVERS = {**VENDORS, **AZURE, **VERTEX, SHOUT.row: SHOUT}
 EVERY: Mapping[str, Interface] = {
     **SERVERS,
     **{one.name: one for one in (LLAMACPP, SCRIPTED, CONTRACT)},
@@ -533,8 +558,8 @@ def _each(
 
 every_interface = every(lambda one: True)
 every_server = _each(SERVERS)
-every_vendor = _each(VENDORS, slow=AZURE)
-#: Every recorded stream; of those at Azure, which differ by results of filters, two in the
+every_vendor = _each(VENDORS, slow={**AZURE, **VERTEX})
+#: Every recorded stream; of those at Azure and on Vertex AI, two in the
 #: ordinary run.
 every_recording = pytest.mark.parametrize(
     ("interface", "name"),
@@ -542,7 +567,9 @@ every_recording = pytest.mark.parametrize(
         pytest.param(
             *(one, name),
             id=f"{one.row}-{name}",
-            marks=pytest.mark.slow if one.row in AZURE and name not in ("text", "tools") else (),
+            marks=pytest.mark.slow
+            if one.row in {**AZURE, **VERTEX} and name not in ("text", "tools")
+            else (),
         )
         for one, name in RECORDED
     ],

@@ -130,9 +130,21 @@ async def test_a_token_is_renewed_before_it_ends(
         sources(metadata.url)
         model = await azure_model("azure")(server.url, credential=PACKAGE)
         login = model.client.transport._login
-        tokens = [await login.access() for _ in range(2)]
+        tokens = [(await login.access()).text for _ in range(2)]
         await model.client.close()
     assert tokens == [f"{TOKEN}-1", f"{TOKEN}-{fetched}"]
+
+
+async def test_a_token_that_is_refused_is_not_used_again(sources: Callable[[str], None]) -> None:
+    with Metadata() as metadata, FakeAzure() as server:
+        sources(metadata.url)
+        server.key, server.token = "nothing", f"{TOKEN}-2"
+        model = await azure_model("azure")(server.url, credential=PACKAGE)
+        with pytest.raises(CredentialRefused):
+            await model.converse(HI)
+        await model.converse(HI)
+        await model.client.close()
+        assert len(metadata.requests) == 2
 
 
 class Failing(azure.EntraLogin):
@@ -144,7 +156,7 @@ class Failing(azure.EntraLogin):
         """Import nothing."""
 
     def fetch(self) -> logins.AccessToken:
-        if self._token is not None:
+        if self._held is not None:
             raise self.miss("no token")
         return logins.AccessToken(TOKEN, time.time() + self.seconds)
 
@@ -155,9 +167,9 @@ async def test_a_token_that_still_lasts_is_used_if_it_cannot_be_renewed(
 ) -> None:
     login = Failing("azure", "scope")
     login.seconds = seconds
-    assert await login.access() == TOKEN
+    assert (await login.access()).text == TOKEN
     if used:
-        assert await login.access() == TOKEN
+        assert (await login.access()).text == TOKEN
     else:
         with pytest.raises(CredentialMissing):
             await login.access()
@@ -261,7 +273,7 @@ async def test_the_token_of_the_cli_is_asked_for_once(
     issued = json.dumps({"accessToken": TOKEN, "expires_on": ends})
     use_cli(monkeypatch, tmp_path, f"echo x >> {tmp_path}/asked; echo '{issued}'")
     login = azure.EntraLogin("azure", "https://ai.azure.com/.default")
-    assert [await login.access() for _ in range(3)] == [TOKEN] * 3
+    assert [(await login.access()).text for _ in range(3)] == [TOKEN] * 3
     assert (tmp_path / "asked").read_text() == "x\n"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
 )
 from vibe_llms.base.redaction import redact
+from vibe_llms.providers.http_errors import Remedy
 from vibe_llms.providers.http_transport import HttpTransport, reveal_key
 from vibe_llms.providers.logins import AccessToken, CloudLogin
 from vibe_llms.providers.models import HttpClient, HttpModel
@@ -46,47 +48,41 @@ _LOGIN = (
     "principal"
 )
 
-#: What to do about an error, by its words: its codes say less. A class replaces that of the status.
-_REMEDIES: tuple[tuple[str, type[ProviderError] | None, str], ...] = (
-    (
+#: What to do about an error: its codes say less.
+REMEDIES = (
+    Remedy(
         r"deployment for this resource does not exist",
-        None,
-        "is MODEL a deployment of this resource, or only a model? See the Azure portal",
+        "is 'MODEL' a deployment of this resource, or only a model? See the Azure portal",
     ),
-    (
+    Remedy(
         r"\AResource not found\Z",
-        RequestRefused,
         "are base-url and api-version of [providers.NAME] right? Leave the latter out for v1",
+        RequestRefused,
     ),
-    (
+    Remedy(
         r"api[- ]version",
-        None,
         "set another api-version in [providers.NAME] or OPENAI_API_VERSION, or none for the v1 API",
     ),
-    (
+    Remedy(
         r"lacks the required data action",
-        None,
         "give the identity the role Cognitive Services OpenAI User on the resource",
     ),
-    (
+    Remedy(
         r"key.based authentication is disabled|disableLocalAuth",
-        None,
         'log in with Entra ID: set credential = "package" in [providers.NAME]',
     ),
-    (
+    Remedy(
         r"access token is missing, invalid|token.{0,40}expired|audience",
-        None,
         "run: az login; is scope of [providers.NAME] right?",
     ),
-    (
+    Remedy(
         r"invalid subscription key or wrong API endpoint",
-        None,
         "set the key of this resource: vibe-llms keys set NAME; is base-url right?",
     ),
-    (
+    Remedy(
         r"(quota|limit) (of|is) 0\b",
-        PaymentRequired,
         "the quota of the deployment is 0: raise it in the Azure portal",
+        PaymentRequired,
     ),
 )
 
@@ -120,7 +116,7 @@ class AzureSettings(Protocol):
         ...
 
 
-class EntraLogin(CloudLogin):
+class EntraLogin(CloudLogin[AccessToken]):
     """Login with Entra ID, from the sources that the programs of Azure share.
 
     This is the only class that uses `azure-identity`. Its sources are the environment, workload and
@@ -148,6 +144,10 @@ class EntraLogin(CloudLogin):
                 self._credential = DefaultAzureCredential()
             except ValueError as error:
                 raise self.miss(f"the environment of azure-identity is wrong: {error}") from None
+
+    def reset(self) -> None:
+        """Drop the tokens that the package remembers."""
+        self._credential = None
 
     def fetch(self) -> AccessToken:
         """Return a new token; raise `CredentialMissing` with what to do."""
@@ -180,7 +180,7 @@ class AzureTransport:
         self,
         sender: HttpTransport,
         query: str,
-        login: CloudLogin | None,
+        login: CloudLogin[AccessToken] | None,
         permit: Callable[..., None],
     ) -> None:
         self._sender = sender
@@ -201,9 +201,12 @@ class AzureTransport:
         self._permit(outgoing)
         headers = outgoing.headers
         if self._login is not None:
-            headers = {**headers, "authorization": f"Bearer {await self._login.access()}"}
+            token = await self._login.access()
+            headers = {**headers, "authorization": f"Bearer {token.text}"}
         sent = replace(outgoing, path=outgoing.path + self._query, headers=headers)
         async with self._sender.open(sent, body) as incoming:
+            if incoming.status == HTTPStatus.UNAUTHORIZED and self._login is not None:
+                self._login.forget()
             yield incoming
 
     async def close(self) -> None:
@@ -312,24 +315,14 @@ def is_dated(version: str, provider: str) -> bool:
     )
 
 
-def refine(
-    kind: type[ProviderError], message: str, provider: str, model: str
-) -> tuple[type[ProviderError], str]:
-    """Return the class of an error of Azure, and what to do; see `ErrorMap.refine`."""
-    for pattern, other, remedy in _REMEDIES:
-        if re.search(pattern, message, re.IGNORECASE):
-            words = remedy.replace("NAME", provider).replace("MODEL", repr(model))
-            return other or kind, f" ({words})"
-    return kind, ""
-
-
 def check_quota(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
     """Return an error that waiting does not help for a rate limit of 0."""
     limits = [headers.get(f"x-ratelimit-limit-{one}", "") for one in ("requests", "tokens")]
     if not isinstance(error, RateLimited) or "0" not in limits:
         return error
+    words = str(error).removeprefix(f"{error.provider}: ")
     return PaymentRequired(
-        f"{error}: the quota of the deployment is 0; raise it in the Azure portal",
+        f"{words}: the quota of the deployment is 0; raise it in the Azure portal",
         provider=error.provider,
         status=error.status,
         code=error.code,

@@ -162,6 +162,18 @@ class ErrorObject(Struct, frozen=True):
     wait: float | None = None
 
 
+class Remedy(Struct, frozen=True):
+    """Advice on an error whose message has certain words.
+
+    `words` is a regular expression, without regard to case. In `advice`, NAME stands for the row
+    and 'MODEL' for the model. `kind` replaces the class of the error.
+    """
+
+    words: str
+    advice: str = ""
+    kind: type[ProviderError] | None = None
+
+
 class ErrorMap(Struct, frozen=True):
     """Errors of one interface: its own statuses, types, and codes over those of all.
 
@@ -169,8 +181,9 @@ class ErrorMap(Struct, frozen=True):
     is refused gives way to the statuses in `telling`. If these do not distinguish a bad request
     from a failing server, the message decides; see `error_words`. `overflows` are further patterns
     of an overflow, with the groups `tokens`, `more`, and `limit`. `remedy` ends the advice on an
-    overflow. `request_id` is the header with the id of a request. `members` are the server's own
-    names for `error`, `message`, `type`, and `code`. If tables do not suffice, override a method.
+    overflow; of `remedies`, the first that fits is the advice on another error. `request_id` is the
+    header with the id of a request. `members` are the server's own names for `error`, `message`,
+    `type`, and `code`. If tables do not suffice, override a method.
     """
 
     statuses: Mapping[int, type[ProviderError]] = {}
@@ -181,6 +194,7 @@ class ErrorMap(Struct, frozen=True):
     remedy: str = "with a model that has a larger context"
     request_id: str = "x-request-id"
     members: Mapping[str, str] = {}
+    remedies: tuple[Remedy, ...] = ()
 
     def parse(self, body: bytes) -> ErrorObject:
         """Parse an error body; return an empty `ErrorObject` if it has no error."""
@@ -209,6 +223,10 @@ class ErrorMap(Struct, frozen=True):
         self, kind: type[ProviderError], message: str, provider: str, model: str
     ) -> tuple[type[ProviderError], str]:
         """Return a more specific error class, and advice that replaces the default."""
+        for one in self.remedies:
+            if re.search(one.words, message, re.IGNORECASE | re.DOTALL):
+                advice = one.advice.replace("NAME", provider).replace("'MODEL'", repr(model))
+                return one.kind or kind, f" ({advice})" if advice else ""
         return kind, ""
 
     def find_overflow(

@@ -33,6 +33,7 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.controls import Controls
 from vibe_llms.opening import open_session
+from vibe_llms.providers import logins
 from vibe_llms.providers.bedrock import package
 from vibe_llms.providers.bedrock.model import BedrockModel
 from vibe_llms.testing.listening import HttpAnswer, Listener, ReceivedRequest
@@ -372,7 +373,7 @@ def test_a_missing_package_is_reported_before_anything_is_sent(
 ) -> None:
     find = util.find_spec
     monkeypatch.setattr(
-        package, "find_spec", lambda name: None if name == "botocore" else find(name)
+        logins, "find_spec", lambda name: None if name == "botocore" else find(name)
     )
     client = produce_client(credential=PACKAGE)
     with pytest.raises(PackageMissing, match=r"pip install 'vibe-llms\[bedrock\]'"):
@@ -460,9 +461,9 @@ async def test_the_keys_are_to_be_seen_nowhere(
 async def test_keys_that_are_logged_as_they_arrive_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: list[str]
 ) -> None:
-    monkeypatch.setattr(package._LoadingFilter, "filter", lambda self, record: True)
+    monkeypatch.setattr(logins._LoadingFilter, "filter", lambda self, record: True)
     monkeypatch.setattr(redaction, "_KNOWN", {})
-    monkeypatch.setattr(package, "remember", lambda key: None)
+    monkeypatch.setattr(logins, "remember", lambda key: None)
     assert await hold_turns(tmp_path, monkeypatch, records)
 
 

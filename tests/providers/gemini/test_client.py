@@ -11,16 +11,11 @@ import pytest
 from tests.fakes.gemini import (
     KEY,
     FakeGemini,
-    Issued,
-    check_request,
     failure,
     reason,
-    stream,
 )
 from tests.fakes.gemini_clients import assemble, produce_client, produce_model
-from tests.fakes.server import FakeServer, HttpAnswer, ReceivedRequest
-from vibe_llms.base.configuration import StreamSettings, load_configuration
-from vibe_llms.base.credentials import Credential, Secret
+from tests.fakes.server import HttpAnswer
 from vibe_llms.base.exceptions import (
     ConfigurationError,
     ContentUnsupported,
@@ -36,16 +31,9 @@ from vibe_llms.base.exceptions import (
 )
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, UserCanister
-from vibe_llms.messages.contents import ImageContent, VideoContent
+from vibe_llms.messages.contents import ImageContent
 from vibe_llms.messages.controls import Controls
-from vibe_llms.messages.events import ignore_events
-from vibe_llms.providers.gemini.client import GeminiClient
 from vibe_llms.providers.gemini.controls import fit_response
-from vibe_llms.providers.gemini.model import GeminiModel, GeminiSettings
-from vibe_llms.providers.http_transport import send_bearer
-from vibe_llms.providers.interfaces import ProviderConfiguration
-from vibe_llms.providers.models import HttpProvider
-from vibe_llms.testing.wires import gemini_replies
 
 HI = [UserCanister.from_text("Hi")]
 
@@ -410,43 +398,3 @@ def test_the_address_of_the_other_api_is_refused_with_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match="chat_completions") as caught:
         produce_client("https://generativelanguage.googleapis.com/v1beta/openai/")
     assert "base-url" in str(caught.value)
-
-
-async def test_vertex_ai_would_be_another_path_and_a_token() -> None:
-    class VertexModel(GeminiModel):
-        @classmethod
-        def authorize(cls, key: str) -> Mapping[str, str]:
-            return send_bearer(key)
-
-    class VertexClient(GeminiClient):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            self.root = "/v1/projects/p/locations/l/publishers/google"
-            self.files = None
-
-    seen: list[ReceivedRequest] = []
-
-    class VertexServer(FakeServer):
-        def respond(self, request: ReceivedRequest) -> HttpAnswer:
-            seen.append(request)
-            return stream([*map(dict, gemini_replies.text_reply("Hello."))])
-
-    factory = HttpProvider.of(VertexModel, GeminiSettings, VertexClient)
-    with VertexServer() as server:
-        configuration = ProviderConfiguration(
-            configuration=load_configuration(),
-            settings={"base-url": server.url, "upload-bytes": 1},
-            stream=StreamSettings(retries=0),
-            credential=Credential("vertex", given=Secret("ya29.token")),
-        )
-        client = factory("vertex", configuration, ignore_events).produce_client()
-        model = await client.access_model("gemini-3.8-flash")
-        film = UserCanister((VideoContent(b"film", "video/mp4"),))
-        said: Any = await model.converse([film])
-        assert said[-1].text == "Hello."
-        await client.close()
-    (request,) = seen
-    assert request.path.startswith(f"{client.root}/models/gemini-3.8-flash:streamGenerateContent")
-    assert request.headers["authorization"] == "Bearer ya29.token"
-    assert "x-goog-api-key" not in request.headers
-    check_request(request.body, Issued())

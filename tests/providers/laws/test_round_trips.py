@@ -45,6 +45,7 @@ RESERVED: Mapping[str, Sequence[str]] = {
     "azure": ["input"],
     "ollama": ["messages", "tools"],
     "gemini": ["contents", "systemInstruction"],
+    "vertex": ["contents", "systemInstruction"],
 }
 
 

@@ -29,6 +29,7 @@ from tests.fakes.interfaces import (
     OLLAMA,
     RESPONSES,
     VENDORS,
+    VERTEX,
     RecordedInterface,
 )
 from tests.fakes.server import HttpAnswer, ReceivedRequest
@@ -45,9 +46,9 @@ from vibe_llms.storage.archive import DirectoryArchive
 #: The interfaces, each with the ways in which it may come by its key.
 WAYS = [
     (interface, credential)
-    for interface in VENDORS.values()
+    for interface in (*VENDORS.values(), *VERTEX.values())
     for credential in ("key", "package")
-    if credential == "key" or interface not in (OLLAMA, BEDROCK, GEMINI)
+    if credential == "key" or interface not in (OLLAMA, BEDROCK, GEMINI, *VERTEX.values())
 ]
 every_way = pytest.mark.parametrize(
     ("interface", "credential"), WAYS, ids=[f"{one.row}-{way}" for one, way in WAYS]
@@ -225,7 +226,7 @@ async def _ask_otherwise(
         await (session.survey_models(interface.row) if listed else model.converse(hi))
     watcher.see(caught.value)
     server.key = key
-    if interface in (ANTHROPIC, RESPONSES, GEMINI):
+    if interface in (ANTHROPIC, RESPONSES, GEMINI, *VERTEX.values()):
         server.count = key
         with pytest.raises(ProviderError) as malformed:
             await model.count_tokens(hi)
@@ -251,6 +252,7 @@ HEADERS = {
     "azure": "api-key",
     "azure-chat": "api-key",
     "azure-anthropic": "x-api-key",
+    "vertex": "x-goog-api-key",
 }
 
 

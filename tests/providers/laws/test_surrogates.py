@@ -18,6 +18,7 @@ from tests.fakes.interfaces import (
     GEMINI,
     RESPONSES,
     SHOUT,
+    VERTEX,
     HttpInterface,
     every_vendor,
 )
@@ -136,7 +137,7 @@ class Case:
     async def what_the_model_says(self) -> None:
         arguments = json.dumps({"word": self.text})
         reply = self.interface.thoughts(self.text, self.text, arguments)
-        if self.interface in (RESPONSES, GEMINI):
+        if self.interface in (RESPONSES, GEMINI, VERTEX["vertex"]):
             self.interface.remember(self.server, reply)
         self.server.replies = [self.interface.escape(reply)]
 

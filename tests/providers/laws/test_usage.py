@@ -83,6 +83,7 @@ REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
     "contract": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
 }
 USUAL = {"azure": "openai", "azure-chat": "openai-chat", "azure-anthropic": "anthropic"}
+USUAL |= {"vertex": "gemini", "vertex-anthropic": "anthropic"}
 MODULES = (
     *(anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams),
     *(bedrock_readings, gemini_streams),

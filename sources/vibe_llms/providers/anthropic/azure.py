@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vibe_llms.base.exceptions import ProviderError
-from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, AnthropicErrors
+from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, REMEDIES
 from vibe_llms.providers.anthropic.model import AnthropicModel, AnthropicSettings
-from vibe_llms.providers.azure import AzureClient, check_quota, find_endpoint, refine
+from vibe_llms.providers.azure import REMEDIES as AZURE_REMEDIES
+from vibe_llms.providers.azure import AzureClient, check_quota, find_endpoint
+from vibe_llms.providers.http_errors import ErrorMap
 from vibe_llms.providers.models import HttpProvider
 from vibe_llms.providers.registry import register
 
@@ -24,15 +26,8 @@ class FoundrySettings(AnthropicSettings, frozen=True):
     deployments: Mapping[str, str] = {}
 
 
-class FoundryErrors(AnthropicErrors, frozen=True):
+class FoundryErrors(ErrorMap, frozen=True):
     """The errors of Anthropic's interface on Azure."""
-
-    def refine(
-        self, kind: type[ProviderError], message: str, provider: str, model: str
-    ) -> tuple[type[ProviderError], str]:
-        """Return the class of an error, and what to do."""
-        kind, _ = super().refine(kind, message, provider, model)
-        return refine(kind, message, provider, model)
 
     def read(
         self,
@@ -53,7 +48,11 @@ class FoundryModel(AnthropicModel):
     """A deployment of one of Anthropic's models."""
 
     errors = FoundryErrors(
-        types=BY_TYPE, codes=BY_CODE, telling=(404, 413, 429), request_id="request-id"
+        types=BY_TYPE,
+        codes=BY_CODE,
+        telling=(404, 413, 429),
+        request_id="request-id",
+        remedies=(*REMEDIES, *AZURE_REMEDIES),
     )
 
     @classmethod

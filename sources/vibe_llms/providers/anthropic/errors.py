@@ -6,8 +6,6 @@ of anthropic 2.13.0; `pytest -m drift` fails when the package has one that this 
 
 from __future__ import annotations
 
-import re
-
 from vibe_llms.base.exceptions import (
     CredentialRefused,
     ModelUnavailable,
@@ -19,7 +17,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.http_errors import ErrorMap
+from vibe_llms.providers.http_errors import ErrorMap, Remedy
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -59,25 +57,20 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "image_dimensions_too_large": RequestTooLarge,
 }
 
-# Only the message says that a request has too many pictures, or many that are too large:
-#  - too many images and documents: 601 + 0 > 600
-#  - At least one of the image dimensions exceed max allowed size for many-image requests: 2000 ...
-_TOO_MANY = re.compile(r"too many images and documents|exceed max allowed size for many-image")
+REMEDIES = (
+    # Only the message says that a request has too many pictures, or many that are too large:
+    #  - too many images and documents: 601 + 0 > 600
+    #  - At least one of the image dimensions exceed max allowed size for many-image requests: …
+    Remedy(
+        r"too many images and documents|exceed max allowed size for many-image",
+        kind=RequestTooLarge,
+    ),
+)
 
-
-class AnthropicErrors(ErrorMap, frozen=True):
-    """The errors of Anthropic's interface."""
-
-    def refine(
-        self, kind: type[ProviderError], message: str, provider: str, model: str
-    ) -> tuple[type[ProviderError], str]:
-        """Map a request with too many pictures to `RequestTooLarge`."""
-        return (RequestTooLarge if _TOO_MANY.search(message) else kind), ""
-
-
-ERRORS = AnthropicErrors(
+ERRORS = ErrorMap(
     types=BY_TYPE,
     codes=BY_CODE,
     telling=(404, 413, 429),
     request_id="request-id",
+    remedies=REMEDIES,
 )

@@ -7,11 +7,9 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/signature-v4-troubleshooting.ht
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Struct
 
 from vibe_llms.base.exceptions import (
     CredentialRefused,
@@ -23,7 +21,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_object
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, Remedy, read_object
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import parse_object, parse_value, repair
 
@@ -54,63 +52,47 @@ BY_TYPE: dict[str, type[ProviderError]] = {
 _STATUSES: Mapping[int, type[ProviderError]] = {424: ProviderOverloaded}
 
 
-class _Meaning(Struct, frozen=True):
-    """Meaning of a message that tells more than its exception; NAME in `advice` is the row."""
-
-    pattern: re.Pattern[str]
-    advice: str = ""
-    kind: type[ProviderError] | None = None
-
-
-def _find(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
-
-
-_MEANINGS = (
-    _Meaning(
-        _find(r"signature (?:expired|not yet current)|is (?:now )?(?:earlier|later) than"),
-        " (this machine's clock is wrong: set it, then try again)",
+REMEDIES = (
+    Remedy(
+        r"signature (?:expired|not yet current)|is (?:now )?(?:earlier|later) than",
+        "this machine's clock is wrong: set it, then try again",
     ),
-    _Meaning(
-        _find(r"token .{0,40}(?:is|has) expired|expired token"),
-        " (the login has expired: run aws sso login, or set new credentials)",
+    Remedy(
+        r"token .{0,40}(?:is|has) expired|expired token",
+        "the login has expired: run aws sso login, or set new credentials",
     ),
-    _Meaning(
-        _find(r"scoped to a valid region|scoped to correct service"),
-        " (is `region` of the row right?)",
+    Remedy(
+        r"scoped to a valid region|scoped to correct service",
+        "is `region` of the row right?",
     ),
-    _Meaning(
-        _find(
-            r"access to the model|model access is denied|marketplace subscription|use case details"
-        ),
-        " (ask for access in the Bedrock console, under Model access, in the region of the row)",
+    Remedy(
+        r"access to the model|model access is denied|marketplace subscription|use case details",
+        "ask for access in the Bedrock console, under Model access, in the region of the row",
         ModelUnavailable,
     ),
-    _Meaning(
-        _find(r"not authorized to perform|explicit deny|no identity-based policy"),
-        " (allow the action in the IAM policy of these credentials)",
+    Remedy(
+        r"not authorized to perform|explicit deny|no identity-based policy",
+        "allow the action in the IAM policy of these credentials",
     ),
-    _Meaning(
-        _find(r"on-demand throughput"),
-        " (name an inference profile, such as us.MODEL or global.MODEL; list them: vibe-llms "
-        "models NAME)",
+    Remedy(
+        r"on-demand throughput",
+        "name an inference profile, such as us.MODEL or global.MODEL; list them: vibe-llms "
+        "models NAME",
         ModelUnavailable,
     ),
-    _Meaning(
-        _find(
-            r"model identifier is invalid|could not resolve the foundation model|not supported in "
-            r"this region|end of its life|legacy by provider"
-        ),
-        " (list the models: vibe-llms models NAME; is `region` of the row right?)",
+    Remedy(
+        r"model identifier is invalid|could not resolve the foundation model|not supported in "
+        r"this region|end of its life|legacy by provider",
+        "list the models: vibe-llms models NAME; is `region` of the row right?",
         ModelUnavailable,
     ),
-    _Meaning(
-        _find(r"tokens per day|quota|limit of 0"),
-        " (the account's quota may be 0 for this model: see Service Quotas in the AWS console, or "
-        "use another model or region)",
+    Remedy(
+        r"tokens per day|quota|limit of 0",
+        "the account's quota may be 0 for this model: see Service Quotas in the AWS console, or "
+        "use another model or region",
     ),
-    _Meaning(
-        _find(r"(?:image|document|file|page).{0,80}(?:exceed|too large|too big|more than|maximum)"),
+    Remedy(
+        r"(?:image|document|file|page).{0,80}(?:exceed|too large|too big|more than|maximum)",
         kind=RequestTooLarge,
     ),
 )
@@ -159,10 +141,9 @@ class BedrockErrors(ErrorMap, frozen=True):
         """Return the class and the advice for messages that tell more than their exception."""
         if issubclass(kind, ProviderOverloaded):
             return kind, ""
-        found = next((one for one in _MEANINGS if one.pattern.search(message)), None)
-        if found is None or (found.kind is RequestTooLarge and kind is not RequestRefused):
-            return kind, ""
-        return found.kind or kind, found.advice.replace("NAME", provider)
+        refined = super().refine(kind, message, provider, model)
+        too_large = refined[0] is RequestTooLarge and kind is not RequestRefused
+        return (kind, "") if too_large else refined
 
 
 def _name_error(body: bytes, name: str) -> bytes:
@@ -191,4 +172,5 @@ ERRORS = BedrockErrors(
     types=BY_TYPE,
     request_id="x-amzn-requestid",
     members={"type": "__type", "message": "Message"},
+    remedies=REMEDIES,
 )

@@ -1,25 +1,22 @@
 """Credentials of AWS through `botocore`: the environment, shared files, SSO, and roles.
 
-This is the only module that imports the package. It is imported when a request is signed, in a
-thread, because loading it and asking for credentials block. Addresses of metadata services are
-asked by the package only, which follows no redirects.
+This is the only module that imports the package, when a request is signed. Addresses of metadata
+services are asked by the package only, which follows no redirects.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Sequence
 from typing import Any
 
-from vibe_llms.base.exceptions import ConfigurationError, CredentialMissing, PackageMissing
-from vibe_llms.base.redaction import redact, remember
-from vibe_llms.providers.bedrock.signing import AwsIdentity
+from msgspec import Struct
 
-PACKAGE = "botocore"
+from vibe_llms.base.exceptions import ConfigurationError
+from vibe_llms.base.redaction import redact
+from vibe_llms.providers.bedrock.signing import AwsIdentity
+from vibe_llms.providers.logins import CloudLogin
+
 #: Seconds after which credentials without an end are read again: the user may have set others.
 _STATIC_SECONDS = 60.0
 #: Sources of credentials that ask a server.
@@ -31,65 +28,80 @@ _SEARCHED = (
     "no AWS credentials found in the environment, the files in ~/.aws, SSO, or a role of this "
     "machine; run aws configure or aws sso login, set AWS_PROFILE, or set AWS_BEARER_TOKEN_BEDROCK"
 )
-_LOADING = threading.local()
 
 
-class AwsLogin:
-    """Credentials of one profile, or those that the package finds first.
+class AwsGrant(Struct, frozen=True):
+    """Credentials of AWS, and the region of their profile, which may be empty.
 
-    The methods block, so call them in a thread. With `offline`, no server is asked.
+    `loaded` is when credentials without an end were read, on the monotonic clock. It is None for
+    others, which the package renews.
     """
 
+    identity: AwsIdentity
+    region: str
+    loaded: float | None
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """Texts that must not be shown."""
+        return tuple(filter(None, (self.identity.secret_key, self.identity.token)))
+
+    def lasts(self, seconds: float) -> bool:
+        """Return True if the credentials need not be read again."""
+        del seconds
+        return self.loaded is not None and time.monotonic() - self.loaded < _STATIC_SECONDS
+
+
+class AwsLogin(CloudLogin[AwsGrant]):
+    """Credentials of one profile, or those that the package finds first.
+
+    With `offline`, no server is asked.
+    """
+
+    package = "botocore"
+    distribution = "botocore"
+    extra = "bedrock"
+    loggers = ("botocore", "urllib3")
+
     def __init__(self, provider: str, profile: str, *, offline: bool = False) -> None:
-        self._provider = provider
+        super().__init__(provider, offline=offline)
         self._profile = profile
-        self._offline = offline
-        self._lock = threading.Lock()
         self._session: Any = None
         self._credentials: Any = None
-        self._read = 0.0
 
-    def check(self) -> None:
-        """Raise `PackageMissing` if the package is not installed; import nothing."""
-        if self._session is None and find_spec(PACKAGE) is None:
-            raise self._miss_package()
+    def load(self) -> None:
+        """Import the package."""
+        import botocore.exceptions
+        import botocore.session  # noqa: F401
 
-    def load(self) -> tuple[AwsIdentity, str]:
+    def fetch(self) -> AwsGrant:
         """Return the credentials, renewed if they end soon, and the region of the profile."""
-        with self._lock, _quiet():
-            try:
-                from botocore.exceptions import BotoCoreError, ClientError
-            except ImportError as error:
-                raise self._miss_package() from error
-            try:
-                credentials = self._find()
-                frozen = None if credentials is None else credentials.get_frozen_credentials()
-                region = self._session.get_config_variable("region") or ""
-            except (BotoCoreError, ClientError, OSError, ValueError, RuntimeError) as error:
-                self._session = self._credentials = None
-                raise self._explain(error) from None
-        if frozen is None or not frozen.access_key or not frozen.secret_key:
-            raise self._miss(_SEARCHED)
-        for secret in (frozen.secret_key, frozen.token or ""):
-            remember(secret)
-        return AwsIdentity(frozen.access_key, frozen.secret_key, frozen.token or ""), region
+        from botocore.exceptions import BotoCoreError, ClientError
 
-    def _find(self) -> Any:
-        renewed = hasattr(self._credentials, "refresh_needed")
-        if self._credentials is not None and (
-            renewed or time.monotonic() - self._read < _STATIC_SECONDS
-        ):
-            return self._credentials
+        try:
+            credentials, renewed = self._find()
+            frozen = None if credentials is None else credentials.get_frozen_credentials()
+            region = self._session.get_config_variable("region") or ""
+        except (BotoCoreError, ClientError, OSError, ValueError, RuntimeError) as error:
+            self._session = self._credentials = None
+            raise self._explain(error) from None
+        if frozen is None or not frozen.access_key or not frozen.secret_key:
+            raise self.miss(_SEARCHED)
+        identity = AwsIdentity(frozen.access_key, frozen.secret_key, frozen.token or "")
+        return AwsGrant(identity, region, None if renewed else time.monotonic())
+
+    def _find(self) -> tuple[Any, bool]:
+        """Return the credentials, and True if the package renews them."""
         from botocore.session import Session
 
-        _mute_loggers()
-        self._session = session = Session(profile=self._profile or None)
-        if self._offline:
-            resolver = session.get_component("credential_provider")
-            for name in _ASKING:
-                resolver.remove(name)
-        self._credentials, self._read = session.get_credentials(), time.monotonic()
-        return self._credentials
+        if not hasattr(self._credentials, "refresh_needed"):
+            self._session = session = Session(profile=self._profile or None)
+            if self._offline:
+                resolver = session.get_component("credential_provider")
+                for name in _ASKING:
+                    resolver.remove(name)
+            self._credentials = session.get_credentials()
+        return self._credentials, hasattr(self._credentials, "refresh_needed")
 
     def _explain(self, error: Exception) -> ConfigurationError:
         """Return the error for a failure of the package, with what to do about it."""
@@ -101,7 +113,7 @@ class AwsLogin:
             case exceptions.ProfileNotFound():
                 return ConfigurationError(
                     f"{words}; see ~/.aws/config, AWS_PROFILE, and `profile` of the row",
-                    table=f"providers.{self._provider}",
+                    table=f"providers.{self.provider}",
                     key="profile",
                 )
             case exceptions.SSOError() | exceptions.TokenRetrievalError():
@@ -114,46 +126,4 @@ class AwsLogin:
                 advice = "may these credentials assume the role?"
             case _:
                 advice = "check the environment and the files in ~/.aws"
-        return self._miss(f"the AWS credentials cannot be loaded: {words}; {advice}")
-
-    def _miss(self, words: str) -> CredentialMissing:
-        return CredentialMissing(words, table=f"providers.{self._provider}", key="credential")
-
-    def _miss_package(self) -> PackageMissing:
-        return PackageMissing(
-            f'credential = "package" of [providers.{self._provider}]',
-            package=PACKAGE,
-            command="python -m pip install 'vibe-llms[bedrock]'",
-        )
-
-
-class _LoadingFilter(logging.Filter):
-    """Filter that drops the records of a thread that loads credentials.
-
-    The package logs answers of its servers, with new keys that nobody could have remembered, and
-    failures that are raised as well.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return False while this thread loads credentials."""
-        del record
-        return not getattr(_LOADING, "active", False)
-
-
-def _mute_loggers() -> None:
-    """Add the filter to the loggers of the package; a filter applies only to its own logger."""
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in (PACKAGE, "urllib3"):
-            logger = logging.getLogger(name)
-            if not any(isinstance(one, _LoadingFilter) for one in logger.filters):
-                logger.addFilter(_LoadingFilter())
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Drop what the package logs in this thread."""
-    _LOADING.active = True
-    try:
-        yield
-    finally:
-        _LOADING.active = False
+        return self.miss(f"the AWS credentials cannot be loaded: {words}; {advice}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -93,10 +92,10 @@ class BedrockTransport:
 
     async def _load(self) -> tuple[AwsIdentity, str]:
         """Return the credentials and the region, which a signature needs too."""
-        identity, found = await asyncio.to_thread(self._login.load)
-        if not (region := self._region or found):
+        granted = await self._login.access()
+        if not (region := self._region or granted.region):
             raise self._miss_region()
-        return identity, region
+        return granted.identity, region
 
     def _signs(self) -> bool:
         """Return True if requests are signed; otherwise the row has a token, or needs none."""

@@ -13,7 +13,7 @@ from vibe_llms.providers.embeddings import check_vectors
 from vibe_llms.providers.gemini.catalogue import EMBEDDED, PAGE
 from vibe_llms.providers.gemini.errors import ERRORS
 from vibe_llms.providers.gemini.files import FileStore
-from vibe_llms.providers.gemini.model import GeminiModel, GeminiSettings
+from vibe_llms.providers.gemini.model import GeminiModel, GeminiSettings, find_resource
 from vibe_llms.providers.interfaces import Embeddings
 from vibe_llms.providers.limits import access_slot
 from vibe_llms.providers.models import HttpClient, HttpProvider
@@ -23,11 +23,7 @@ from vibe_llms.providers.transport import Outgoing
 
 
 class GeminiClient(HttpClient[GeminiModel, GeminiSettings]):
-    """A connection to the Gemini API.
-
-    Vertex AI has the same methods and bodies. Its client would have another `root`, a token in
-    place of the key, and no files.
-    """
+    """A connection to the Gemini API; `vertex.py` has the one to Vertex AI."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -40,7 +36,13 @@ class GeminiClient(HttpClient[GeminiModel, GeminiSettings]):
                 key="base-url",
             )
         self.root = f"/{quote(self.settings.api_version.strip('/'))}"
-        self.files: FileStore | None = FileStore(self, self.root, self.settings.file_seconds)
+        self.files: FileStore | None = FileStore(
+            self, self.root, self.settings.file_seconds, self.settings.upload_bytes
+        )
+
+    def locate(self, name: str) -> str:
+        """Return the path of a model."""
+        return f"{self.root}/{quote(find_resource(name), safe='/')}"
 
     async def access_model(self, name: str) -> GeminiModel:
         """Return the model of this name, perhaps written as in Google's list."""

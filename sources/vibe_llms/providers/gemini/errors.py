@@ -20,7 +20,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_word
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, Remedy, read_word
 from vibe_llms.providers.repairs import parse_value
 
 #: Reasons of `google.rpc.ErrorInfo`, where the status alone means something else.
@@ -35,39 +35,27 @@ BY_REASON: Mapping[str, type[ProviderError]] = {
 }  # fmt: skip
 #: Files of the Files API that have expired, or belong to another key, are answered with 403.
 _FILE = re.compile(r"\bFile \S+ or it may not exist|permission to access the File", re.I)
-#: What to do about an error, by its words; a class replaces that of the status.
-_REMEDIES: tuple[tuple[re.Pattern[str], type[ProviderError] | None, str], ...] = tuple(
-    (re.compile(pattern, re.I), kind, remedy)
-    for pattern, kind, remedy in (
-        (r"request payload size exceeds", RequestTooLarge, ""),
-        (
-            # Waiting does not help, although the server says how long to wait.
-            r"\blimit: 0(?!\.?\d)|doesn't have a free quota tier",
-            PaymentRequired,
-            (
-                "the project's quota for this model is 0: enable billing at "
-                "https://aistudio.google.com, or choose another model: vibe-llms models NAME"
-            ),
-        ),
-        (
-            r"location is not supported|not available in your (country|region)",
-            None,
-            (
-                "Google does not offer this here, or only with billing; another provider may: "
-                "vibe-llms providers"
-            ),
-        ),
-        (
-            r"API has not been used in project|requests to this API .{0,200}are blocked",
-            None,
-            "allow the Generative Language API for the project and the key, in Google's console",
-        ),
-        (
-            r"unsupported mime ?type|unable to process input image",
-            None,
-            "convert the file, such as an image to PNG, or leave it out",
-        ),
-    )
+REMEDIES = (
+    Remedy(r"request payload size exceeds", kind=RequestTooLarge),
+    Remedy(
+        r"\blimit: 0(?!\.?\d)|doesn't have a free quota tier",
+        "the project's quota for this model is 0: enable billing at "
+        "https://aistudio.google.com, or choose another model: vibe-llms models NAME",
+        PaymentRequired,
+    ),
+    Remedy(
+        r"location is not supported|not available in your (country|region)",
+        "Google does not offer this here, or only with billing; another provider may: "
+        "vibe-llms providers",
+    ),
+    Remedy(
+        r"API has not been used in project|requests to this API .{0,200}are blocked",
+        "allow the Generative Language API for the project and the key, in Google's console",
+    ),
+    Remedy(
+        r"unsupported mime ?type|unable to process input image",
+        "convert the file, such as an image to PNG, or leave it out",
+    ),
 )
 
 
@@ -86,10 +74,7 @@ class GeminiErrors(ErrorMap, frozen=True):
         """Return the class of an error, and what to do."""
         if kind is CredentialRefused and _FILE.search(message):
             return RequestRefused, " (attach the file again)"
-        for pattern, other, remedy in _REMEDIES:
-            if pattern.search(message):
-                return other or kind, f" ({remedy.replace('NAME', provider)})" if remedy else ""
-        return kind, ""
+        return super().refine(kind, message, provider, model)
 
 
 def is_gone(error: ProviderError) -> bool:
@@ -113,4 +98,4 @@ def _find_reason(body: bytes) -> str:
     return ""
 
 
-ERRORS = GeminiErrors(codes=BY_REASON)
+ERRORS = GeminiErrors(codes=BY_REASON, remedies=REMEDIES)

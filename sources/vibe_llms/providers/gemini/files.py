@@ -96,9 +96,15 @@ class FileFetcher(Protocol):
 
 
 class FileStore:
-    """Files of a row at the server; `root` is the path of the API's version."""
+    """Files of a row at the server; `root` is the path of the API's version.
 
-    def __init__(self, client: FileFetcher, root: str, wait_seconds: float) -> None:
+    Media of `upload_bytes` and more are uploaded; with 0, none is.
+    """
+
+    def __init__(
+        self, client: FileFetcher, root: str, wait_seconds: float, upload_bytes: int
+    ) -> None:
+        self.upload_bytes = upload_bytes
         self._client = client
         self._root = root
         self._wait_seconds = wait_seconds

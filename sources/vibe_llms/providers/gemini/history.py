@@ -18,7 +18,13 @@ from vibe_llms.messages.events import Notice
 from vibe_llms.providers import histories
 from vibe_llms.providers.conversions import is_own
 from vibe_llms.providers.gemini.controls import read_native
-from vibe_llms.providers.gemini.messages import MODULE, SIGNATURE, GeminiPiece, name_tool, nativize
+from vibe_llms.providers.gemini.messages import (
+    MODULE,
+    SIGNATURE,
+    GeminiPiece,
+    name_tool,
+    nativize,
+)
 from vibe_llms.providers.histories import Exchange, MessageHistory
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Fragment, append_member, encode_json, interleave
@@ -41,14 +47,20 @@ class _Message(Struct):
 
 
 class GeminiHistory(MessageHistory[GeminiPiece, _Message]):
-    """The contents of one conversation for one model."""
+    """The contents of one conversation for one model.
+
+    `schemes` are the beginnings of addresses that the server reads. Calls are `identified` if the
+    interface knows their ids.
+    """
 
     call_form = re.compile(r"[\x21-\x7e]{1,256}")
     unbaked = 2
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, schemes: Sequence[str], identified: bool) -> None:
         super().__init__(model, b'{"contents":[')
         self._signs = read_native(model).signatures
+        self._schemes = schemes
+        self._identified = identified
 
     def nativize(
         self, canister: Canister, texts: Mapping[str, bytes], call: str
@@ -60,11 +72,12 @@ class GeminiHistory(MessageHistory[GeminiPiece, _Message]):
         elif isinstance(canister, ResultCanister):
             made = self.open.calls[call]
         identified = made is not None and self._is_identified(made)
-        return nativize(canister, self.model, texts, call=call if identified else "", made=made)
+        wire = call if identified else ""
+        return nativize(canister, self.model, texts, call=wire, made=made, schemes=self._schemes)
 
     def _is_identified(self, made: InvocationCanister) -> bool:
         """Return True if a call has an id on the wire: only if this model gave it one."""
-        return bool(made.call) and is_own(made, self.model, MODULE)
+        return self._identified and bool(made.call) and is_own(made, self.model, MODULE)
 
     def is_empty(self, piece: GeminiPiece) -> bool:
         """Return True if the piece has no parts to send."""

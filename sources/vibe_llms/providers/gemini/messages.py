@@ -54,6 +54,8 @@ SIGNATURE = "thoughtSignature"
 #: Labels of metadata of a whole reply, which is stored and not sent back.
 METADATA = ("groundingMetadata", "citationMetadata", "urlContextMetadata")
 Role: TypeAlias = Literal["user", "model", "system"]
+#: Beginnings of the addresses that any server reads.
+WEB = ("http://", "https://")
 _YOUTUBE = frozenset({"youtube.com", "www.youtube.com", "m.youtube.com", "youtu.be"})
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
@@ -94,14 +96,17 @@ def nativize(
     *,
     call: str = "",
     made: InvocationCanister | None = None,
+    schemes: Sequence[str] = WEB,
 ) -> tuple[GeminiPiece, Sequence[Notice]]:
     """Return the piece of a canister, and notices about contents that are not sent.
 
     `texts` maps hashes of referenced texts to their bytes. `call` is the wire id of a call and its
-    result, empty if the model gave none; `made` is the call that a result answers.
+    result, empty if the model gave none; `made` is the call that a result answers. `schemes` are
+    the beginnings of addresses that the server reads.
     """
     work = _Work(canister, model, MODULE, texts, call)
     work.made = made
+    work.schemes = schemes
     return work.write(), work.notices
 
 
@@ -109,6 +114,7 @@ class _Work(Writer[GeminiPiece, Block]):
     """Writer of one canister."""
 
     made: InvocationCanister | None = None
+    schemes: Sequence[str] = ()
 
     def write_reply(self, canister: AssistantCanister) -> GeminiPiece:
         parts: list[Block] = []
@@ -199,7 +205,7 @@ class _Work(Writer[GeminiPiece, Block]):
         return (encode_json({"text": text}),)
 
     def unsupported(self, content: MediaContent) -> str:
-        return unsupported(content, self.model)
+        return unsupported(content, self.model, self.schemes)
 
     def encode_media(self, content: MediaContent) -> Block:
         match content.data:
@@ -269,7 +275,7 @@ def begin_with_letter(native: str) -> str:
     return f"_{hashlib.sha256(native.encode()).hexdigest()[:8]}_{native}"[:64]
 
 
-def unsupported(content: MediaContent, model: Model) -> str:
+def unsupported(content: MediaContent, model: Model, schemes: Sequence[str] = WEB) -> str:
     """Return why a model does not accept a content, or an empty text if it does."""
     name = name_content(content)
     attributes = model.attributes
@@ -280,8 +286,9 @@ def unsupported(content: MediaContent, model: Model) -> str:
                 return f"{name} that was uploaded to {row!r}"
             taken = not mimetype or _takes(content, mimetype, model)
         case Location(url):
-            if not url.startswith(("http://", "https://")):
-                return f"{name} at {url!r}, which is not an http(s) address"
+            if not url.startswith(tuple(schemes)):
+                known = " or ".join(("http(s)", *schemes[len(WEB) :]))
+                return f"{name} at {url!r}, which is not an {known} address"
             mimetype = find_mimetype(content)
             if not mimetype:
                 return f"{name} without a MIME type"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
-from urllib.parse import quote
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +24,7 @@ from vibe_llms.providers.gemini.files import FileStore
 from vibe_llms.providers.gemini.history import GeminiHistory
 from vibe_llms.providers.gemini.messages import (
     MODULE,
+    WEB,
     MediaSlot,
     begin_with_letter,
     name_tool,
@@ -63,22 +63,30 @@ _FILE_BYTES = 200
 _PREVIEWED = "files/uploaded-when-sent"
 
 
-class GeminiSettings(HttpSettings, frozen=True):
-    """Settings of a provider row.
+class GoogleSettings(HttpSettings, frozen=True):
+    """Settings of each row with Gemini's models.
 
-    `base_url` is the address of the server without `api_version`. Media of `upload_bytes` and more
+    `base_url` is the address of the server without `api_version`.
+    """
+
+    api_version: str = "v1beta"
+
+
+class GeminiSettings(GoogleSettings, frozen=True):
+    """Settings of a provider row; see `GoogleSettings`.
+
+    Media of `upload_bytes` and more
     are uploaded with the Files API, which keeps them for 48 hours, and others only if the request
     would be too large; with 0, none is uploaded. `file_seconds` is the time in which the server
     must have processed an uploaded file.
     """
 
     base_url: str = BASE_URL
-    api_version: str = "v1beta"
     upload_bytes: Number = 10_000_000
     file_seconds: float = 600.0
 
 
-class GeminiConnection(ModelConnection[GeminiSettings], Protocol):
+class GeminiConnection(ModelConnection[GoogleSettings], Protocol):
     """The members of a client that its models use."""
 
     @property
@@ -86,9 +94,8 @@ class GeminiConnection(ModelConnection[GeminiSettings], Protocol):
         """Files that the server keeps, or None if it keeps none."""
         ...
 
-    @property
-    def root(self) -> str:
-        """Path before the names of models."""
+    def locate(self, name: str) -> str:
+        """Return the path of a model."""
         ...
 
     def read(self, decode: Callable[[bytes], T], body: bytes, what: str) -> T:
@@ -131,8 +138,12 @@ class GeminiRequest(Request, frozen=True):
         return await ready.produce_body(names)
 
 
-class GeminiModel(HttpModel[GeminiSettings]):
-    """One of Gemini's models."""
+class GeminiModel(HttpModel[GoogleSettings]):
+    """One of Gemini's models.
+
+    `schemes` are the beginnings of addresses that the server reads. `identifies_calls` is True if
+    the interface knows ids of calls.
+    """
 
     client: GeminiConnection
     module = MODULE
@@ -141,6 +152,8 @@ class GeminiModel(HttpModel[GeminiSettings]):
     errors = ERRORS
     attributes_files = ("gemini",)
     controls = None
+    schemes: ClassVar[Sequence[str]] = WEB
+    identifies_calls: ClassVar[bool] = True
 
     def __init__(self, client: GeminiConnection, name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name, attributes)
@@ -157,21 +170,16 @@ class GeminiModel(HttpModel[GeminiSettings]):
 
     def unsupported(self, content: MediaContent) -> str:
         """Return why the model does not accept a content, or an empty text if it does."""
-        return unsupported(content, self)
+        return unsupported(content, self, self.schemes)
 
     def check_controls(self, controls: Controls) -> None:
         """Raise `ControlInvalid` for controls that the interface does not take."""
         self._pick_extras(controls)
         nativize_controls(controls, self)
 
-    @property
-    def resource(self) -> str:
-        """Name of the model with its collection, which only tuned models have in their name."""
-        return self.name if "/" in self.name else f"models/{self.name}"
-
     def locate(self, method: str) -> str:
         """Return the path of a method of this model."""
-        return f"{self.client.root}/{quote(self.resource, safe='/')}:{method}"
+        return f"{self.client.locate(self.name)}:{method}"
 
     async def assemble(
         self,
@@ -197,7 +205,7 @@ class GeminiModel(HttpModel[GeminiSettings]):
         history = await cache.extend(
             canisters,
             context,
-            lambda: GeminiHistory(self),
+            lambda: GeminiHistory(self, schemes=self.schemes, identified=self.identifies_calls),
             self.check_canister,
             load_words,
         )
@@ -270,8 +278,7 @@ class GeminiModel(HttpModel[GeminiSettings]):
 
         The largest others are uploaded too while the request is too large.
         """
-        bound = self.settings.upload_bytes
-        if not bound or self.client.files is None:
+        if self.client.files is None or not (bound := self.client.files.upload_bytes):
             return fragments
         placed = list(fragments)
         media = [
@@ -308,12 +315,16 @@ class GeminiModel(HttpModel[GeminiSettings]):
         request = await self.assemble(
             canisters, invokers, Controls(), TurnContext(load=load, streaming=False)
         )
-        inner = await request.produce_body(_COUNTED)
-        head = b'{"generateContentRequest":{"model":' + encode_json(self.resource) + b","
-        outgoing = self._post(self.locate("countTokens"), [head, inner[0][1:], *inner[1:], b"}"])
+        outgoing = self._post(self.locate("countTokens"), await self.frame_count(request))
         body = await self.client.fetch(outgoing, self.errors, model=self.name)
         counted = self.client.read(COUNTED.decode, body, "the number of tokens")
         return TokenCount(counted.total_tokens, estimated=False)
+
+    async def frame_count(self, request: Request) -> Sequence[bytes]:
+        """Return the body that asks for the number of tokens of a request."""
+        inner = await request.produce_body(_COUNTED)
+        head = b'{"generateContentRequest":{"model":' + encode_json(find_resource(self.name)) + b","
+        return [head, inner[0][1:], *inner[1:], b"}"]
 
     async def preview(
         self,
@@ -334,6 +345,11 @@ def _renew(request: GeminiRequest, error: ProviderError) -> GeminiRequest | None
         return None
     request.files.forget()
     return request
+
+
+def find_resource(name: str) -> str:
+    """Return the name of a model with its collection, which only tuned models have in theirs."""
+    return name if "/" in name else f"models/{name}"
 
 
 def _declare(invoker: Invoker) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from vibe_llms.base.exceptions import ProviderError
-from vibe_llms.providers.azure import AzureClient, check_quota, find_endpoint, is_dated, refine
+from vibe_llms.providers.azure import REMEDIES, AzureClient, check_quota, find_endpoint, is_dated
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.models import HttpProvider
 from vibe_llms.providers.openai.chat_completions.model import (
@@ -67,12 +67,6 @@ class AzureChatSettings(ChatCompletionsSettings, frozen=True):
 class AzureErrors(OpenAIErrors, frozen=True):
     """The errors of both interfaces on Azure."""
 
-    def refine(
-        self, kind: type[ProviderError], message: str, provider: str, model: str
-    ) -> tuple[type[ProviderError], str]:
-        """Return the class of an error, and what to do."""
-        return refine(kind, message, provider, model)
-
     def read(
         self,
         provider: str,
@@ -88,7 +82,7 @@ class AzureErrors(OpenAIErrors, frozen=True):
         return check_quota(read, headers)
 
 
-ERRORS = AzureErrors(types=BY_TYPE, codes=BY_CODE)
+ERRORS = AzureErrors(types=BY_TYPE, codes=BY_CODE, remedies=REMEDIES)
 
 
 class AzureOpenAIClient(AzureClient[M], OpenAIClient[M, Any]):
