@@ -24,7 +24,8 @@ import click
 import pytest
 
 import vibe_llms
-from tests.documentation.answers import KEY, Answering
+from tests.documentation.answers import KEY
+from tests.documentation.cookbook import produce_environment, produce_server
 from tests.documentation.pages import (
     DOCUMENTATION,
     EXAMPLES,
@@ -35,7 +36,7 @@ from tests.documentation.pages import (
     playable,
     take_apart,
 )
-from tests.documentation.transcripts import Shell, newcomer, read_commands
+from tests.documentation.transcripts import Shell, read_commands
 from tests.fakes.llamacpp import write_model
 from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.cli.commands import command as root_command
@@ -59,17 +60,18 @@ _STAGED = [
 
 
 @contextmanager
-def open_shell(folder: Path) -> Iterator[Shell]:
+def open_shell(name: str, folder: Path) -> Iterator[Shell]:
     """A shell in a copy of the examples, as a reader has them who saved each from its page."""
     shutil.copytree(EXAMPLES, folder / "work")
-    with Answering() as server:
-        yield Shell(newcomer(folder / "you", server.url), folder / "work", folder / "state")
-        assert server.refusals == []
+    with produce_server(name) as server:
+        environment = produce_environment(server, folder / "you")
+        yield Shell(environment, folder / "work", folder / "state")
+        assert list(server.refusals) == []
 
 
 def play_page(name: str, folder: Path) -> None:
     """`AssertionError` where something else happens than the page says."""
-    with open_shell(folder) as shell:
+    with open_shell(name, folder) as shell:
         for block in PAGES[name].blocks:
             if block.language in PLAYED:
                 try:
@@ -104,7 +106,7 @@ def _unplayed() -> list[str]:
 
 @pytest.mark.parametrize("name", _unplayed())
 def test_an_example_that_no_console_shows_runs_too(name: str, tmp_path: Path) -> None:
-    with open_shell(tmp_path) as shell:
+    with open_shell(name, tmp_path) as shell:
         shell.play(read_commands(f"$ ANTHROPIC_API_KEY={KEY} python {name}\n…\n"))
 
 
