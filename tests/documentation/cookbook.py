@@ -20,7 +20,7 @@ from vibe_llms.messages.canisters import (
     Usage,
     UserCanister,
 )
-from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.contents import ImageContent, text_of
 from vibe_llms.testing import FakeServer, Part, ScriptedReply
 from vibe_llms.testing.listening import HttpAnswer, ReceivedRequest
 from vibe_llms.testing.wires.core import answer_json
@@ -263,6 +263,43 @@ def answer_customer(canisters: Sequence[Canister], _: Sequence[Invoker]) -> Scri
     return ScriptedReply(parts=(Part(text="At noon."),), usage=usage)
 
 
+def answer_on_temperature(canisters: Sequence[Canister], tools: Sequence[Invoker]) -> ScriptedReply:
+    assert texts(canisters, SupervisorCanister) == ["Be brief."]
+    results = texts(canisters, ResultCanister)
+    if len(texts(canisters, UserCanister)) == 2:
+        assert results == ["-4"]
+        return say("Gloves, too.")
+    return say("A warm coat: it is -4 °C.") if results else call(tools[0].name, city="Oslo")
+
+
+def answer_for_secretary(canisters: Sequence[Canister], tools: Sequence[Invoker]) -> ScriptedReply:
+    results = texts(canisters, ResultCanister)
+    if not results:
+        calls = [
+            Part(
+                invocation=tools[0].name, arguments={"to": name, "text": "The boat leaves at noon."}
+            )
+            for name in ("Ada", "Eve")
+        ]
+        return ScriptedReply(parts=tuple(calls))
+    assert results[0] == "sent to Ada"
+    assert results[1] != "sent to Eve"
+    return say_json({"sent": 1, "summary": "Ada knows; Eve was not to be told."})
+
+
+def answer_on_picture(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
+    (first, *_) = (one for one in canisters if isinstance(one, UserCanister))
+    assert any(isinstance(content, ImageContent) for content in first.contents)
+    if len(texts(canisters, UserCanister)) == 2:
+        return say("Blue above, and blue between the clouds.")
+    return say_json({"subject": "sky", "colors": ["blue", "white"]})
+
+
+def refuse(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
+    assert canisters
+    return ScriptedReply(parts=(Part(error="overloaded", message="Overloaded"),))
+
+
 def answer_differently(text: str) -> Answer:
     def answer(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
         assert len(texts(canisters, UserCanister)) == 1
@@ -288,6 +325,13 @@ ANSWERS: Mapping[str, Answer | Mapping[str, Answer] | type[Sorting]] = {
             "all sides."
         ),
     },
+    "move-from-openai": answer_on_temperature,
+    "move-from-litellm": {
+        "claude-sonnet-5-5": refuse,
+        "gpt-6.1-sol": answer_differently("Air scatters blue light more than red light."),
+    },
+    "move-from-langchain": answer_for_secretary,
+    "move-from-llm": answer_on_picture,
     "turn-an-openapi-document-into-tools": answer_from_service,
     "continue-from-a-webhook": answer_in_background,
     "answer-in-a-team-chat": answer_channel,
