@@ -41,4 +41,7 @@ async def main(question: str, resumed: str | None) -> None:
         show(list(await asyncio.gather(*(answer(start, model) for model in MODELS))))
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
+try:
+    asyncio.run(main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
+except VibeLlmsError as error:
+    sys.exit(str(error))

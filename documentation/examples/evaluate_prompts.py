@@ -28,7 +28,8 @@ async def judge(session: Session, identity: str, instructions: str) -> Verdict:
     panel = await session.begin(JUDGE, supervisor=RUBRIC, save=False)
     asked = stored[last]
     assert isinstance(asked, UserCanister)
-    verdict = await panel.converse(f"Message: {asked.text}\n\nAnswer: {answer}", output=Verdict)
+    shown = ["The message:", *asked.contents, f"The answer:\n{answer}"]
+    verdict = await panel.converse(shown, output=Verdict)
     return verdict.output
 
 
@@ -52,5 +53,5 @@ async def main(tag: str, files: list[Path]) -> None:
 
 try:
     asyncio.run(main(sys.argv[1], [Path(name) for name in sys.argv[2:]]))
-except VibeLlmsError as error:
+except (OSError, VibeLlmsError) as error:
     sys.exit(str(error))

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from vibe_llms import open_session, read_document
+from vibe_llms import VibeLlmsError, open_session, read_document
 from vibe_llms.base.exceptions import OutputCut, OutputInvalid
 
 MODEL = "anthropic/claude-sonnet-5-5"
@@ -45,5 +45,7 @@ except OutputCut:
     sys.exit("the table is too long for one reply; set the control output_tokens, or split it")
 except OutputInvalid as error:
     sys.exit(f"no table was found: {error}")
+except VibeLlmsError as error:
+    sys.exit(str(error))
 write(lines, target)
 print(f"{target}: {len(lines)} lines,", sum(line.quantity * line.price for line in lines), "in all")
