@@ -40,12 +40,12 @@ def approve(request: ApprovalRequest) -> Decision:
     arguments = request.invocation.parsed or {}
     print(f"{request.invocation.name} {arguments.get('path', '')}".rstrip())
     if request.invocation.name == "write_file":
-        path = locate(arguments["path"])
-        before = path.read_text().splitlines() if path.exists() else []
+        path = ROOT / arguments["path"]
+        before = path.read_text(errors="replace").splitlines() if path.is_file() else []
         print("\n".join(unified_diff(before, arguments["text"].splitlines(), lineterm="", n=1)))
-    print("Allow it? y: yes, a: always, anything else: no, and the reason why not")
-    answer = input("> ").strip()
-    return {"y": Decision.ALLOW, "a": Decision.ALWAYS}.get(answer, Decision(False, reason=answer))
+    answer = input("Allow it? y: yes, a: always, anything else: no, and why not\n> ").strip()
+    known = {"y": Decision.ALLOW, "a": Decision.ALWAYS_TOOL}
+    return known.get(answer, Decision(False, reason=answer))
 
 
 async def main(task: str) -> None:

@@ -28,7 +28,8 @@ async def begin_or_find(session: Session, name: str, folder: Path) -> Run:
         conversation = await session.begin(MODEL, name=name, tags=["digest"])
     documents = [read_document(str(path)) for path in find_changed(folder)]
     if not documents:
-        sys.exit("nothing has changed")
+        print("nothing has changed")
+        sys.exit()
     return await session.start(conversation, [*documents, PROMPT])
 
 
@@ -37,7 +38,7 @@ async def main(folder: Path) -> str:
         # Work also on runs that another process left when it was killed.
         session.access_runs().resume()
         run = await begin_or_find(session, f"digest {datetime.now(UTC):%Y-%m-%d}", folder)
-        print(f"run {run.identity}, to look at it: vibe-llms runs show {run.identity[:4]}")
+        print(f"to look at it: vibe-llms runs show {run.identity}")
         digest = (await run.result()).text
         for old in (await session.survey_conversations(tag="digest"))[KEPT:]:
             await session.remove(old.identity)

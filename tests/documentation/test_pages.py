@@ -32,6 +32,7 @@ from tests.documentation.pages import (
     PAGES,
     PLAYED,
     ROOT,
+    Block,
     Page,
     playable,
     take_apart,
@@ -50,10 +51,23 @@ from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
 from vibe_llms.session.core import Session
 
-#: Of the pages with consoles, README and the tutorial are played each time. The others start the
-#: program some 600 times.
+#: Of the cookbook, pages with at most this many commands are played each time.
+_FEW_COMMANDS = 2
+
+
+def _is_slow(name: str) -> bool:
+    """Whether a page is not played each time, as README and the tutorial are.
+
+    The other pages start the program some 600 times.
+    """
+    if "/cookbook/" in name:
+        blocks = [block for block in PAGES[name].blocks if block.language in PLAYED]
+        return sum(len(playable(block)) for block in blocks) > _FEW_COMMANDS
+    return "/" in name and "/tutorial/" not in name
+
+
 _STAGED = [
-    pytest.param(name, marks=[] if "/" not in name or "/tutorial/" in name else pytest.mark.slow)
+    pytest.param(name, marks=[pytest.mark.slow] if _is_slow(name) else [])
     for name, page in PAGES.items()
     if any(block.language in PLAYED for block in page.blocks)
 ]
@@ -166,6 +180,8 @@ def check_blocks(page: Page) -> None:
                 assert block.text == (EXAMPLES / block.title).read_text(), (
                     f"{block.place}: {block.title} is another; run .auxiliary/scripts/reference"
                 )
+                if is_foreign(block):
+                    ast.parse(block.text, block.title)
             case "jsonl":
                 for line in block.text.encode().splitlines():
                     canister = decode_canister(line)
@@ -318,6 +334,11 @@ def is_name(word: str) -> bool:
     return word in words or word.replace("-", "_") in words or word in _OF_OTHERS
 
 
+def is_foreign(block: Block) -> bool:
+    """Whether a block shows a program for another package, which is not run."""
+    return block.language == "python" and block.title.endswith(".txt")
+
+
 def drop_foreign_names(page: Page) -> Page:
     """The page without the middle column, which has names of others, if it is the page of these."""
     if page.name != _FOREIGN:
@@ -331,9 +352,10 @@ def check_names(page: Page) -> None:
 
     It may be a command, an option, a module, a path, a class, or a key of the configuration.
     """
+    theirs = " ".join(block.text for block in page.blocks if is_foreign(block))
     for code in drop_foreign_names(page).codes:
         for word in re.findall(r"(?<![\w/.@-])(?:[A-Z][a-z]+){2,}(?!\w)", code):
-            assert is_name(word), f"{page.name}: there is no class {word}"
+            assert is_name(word) or word in theirs, f"{page.name}: there is no class {word}"
         if "reference" not in page.path.parts and re.fullmatch(r"[a-z]+(-[a-z]+)+( = .*)?", code):
             assert is_name(code.split(" ")[0]), f"{page.name}: there is no key {code}"
         if re.fullmatch(r"vibe_llms(\.\w+)+", code):
