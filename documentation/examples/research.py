@@ -1,5 +1,4 @@
 import asyncio
-import re
 import sys
 from dataclasses import dataclass
 
@@ -7,6 +6,7 @@ from vibe_llms import (
     ApprovalRequest,
     Conversation,
     Decision,
+    InvocationCanister,
     ResultCanister,
     VibeLlmsError,
     open_session,
@@ -35,9 +35,13 @@ def approve(request: ApprovalRequest) -> Decision:
 
 
 def find_read_pages(conversation: Conversation) -> set[str]:
-    """Return the addresses of the pages that were read, as opposed to made up."""
-    results = [one for one in conversation.canisters if isinstance(one, ResultCanister)]
-    return {line for one in results for line in re.findall(r"https?://\S+", one.text)}
+    """Return the addresses of the pages that were read, as opposed to found or made up."""
+    messages = conversation.canisters
+    done = {
+        one.invocation for one in messages if isinstance(one, ResultCanister) and not one.failed
+    }
+    calls = [one for one in messages if isinstance(one, InvocationCanister)]
+    return {one.parsed.get("url", "") for one in calls if one.parsed and one.identity in done}
 
 
 async def main(question: str) -> None:

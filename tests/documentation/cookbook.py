@@ -52,8 +52,9 @@ class CookbookServer(FakeServer):
         """Return a page, or what a provider answers."""
         page = urlsplit(request.path).path
         if page == "/search":
-            found = {"title": "Opening hours", "content": "", "url": f"{self.url}/hours"}
-            return answer_json({"results": [found]})
+            addresses = (f"{self.url}/hours", "https://blog.example/library")
+            found = [{"title": "Opening hours", "content": "", "url": url} for url in addresses]
+            return answer_json({"results": found})
         if page == "/hours":
             headers = {"content-type": "text/html; charset=utf-8"}
             return HttpAnswer(headers=headers, chunks=[_PAGE])
@@ -225,6 +226,7 @@ def answer_researcher(canisters: Sequence[Canister], tools: Sequence[Invoker]) -
     if len(results) == 1:
         return call(fetch, url=address)
     assert "stays closed" in results[1]
+    assert "https://blog.example/library" in results[0]
     text = "On Sundays the library stays closed [1]. A blog says the same [2]."
     return say_json({"text": text, "sources": [address, "https://blog.example/library"]})
 
@@ -288,7 +290,7 @@ def answer_for_secretary(canisters: Sequence[Canister], tools: Sequence[Invoker]
 
 
 def answer_on_picture(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
-    (first, *_) = (one for one in canisters if isinstance(one, UserCanister))
+    first = next(one for one in canisters if isinstance(one, UserCanister))
     assert any(isinstance(content, ImageContent) for content in first.contents)
     if len(texts(canisters, UserCanister)) == 2:
         return say("Blue above, and blue between the clouds.")
