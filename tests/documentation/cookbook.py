@@ -154,7 +154,7 @@ class Sorting:
         if message.startswith("Thank you") and not self._failed:
             self._failed = True
             failure = Part(error="payment-required", message="no credit left")
-            return ScriptedReply(parts=(Part(delay_seconds=1), failure))
+            return ScriptedReply(parts=(Part(delay_seconds=4), failure))
         for word, label in (("charged", "billing"), ("leave", "timetable"), ("Does", "timetable")):
             if word in message and "umbrella" not in message:
                 return say_json({"value": label})
@@ -246,7 +246,7 @@ def answer_from_service(canisters: Sequence[Canister], tools: Sequence[Invoker])
 def answer_in_background(canisters: Sequence[Canister], _: Sequence[Invoker]) -> ScriptedReply:
     said = texts(canisters, UserCanister)
     if said == ["The pump is loud."]:
-        return ScriptedReply(parts=(Part(delay_seconds=2), Part(text="Since when?")))
+        return ScriptedReply(parts=(Part(delay_seconds=5), Part(text="Since when?")))
     return say(f"You have written {len(said)} messages: {'; '.join(said)}")
 
 
