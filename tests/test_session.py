@@ -84,6 +84,21 @@ async def test_without_saving_nothing_is_on_the_disk(home: Path) -> None:
     assert not (home / "content").exists() or not list((home / "content").iterdir())
 
 
+async def test_without_saving_stored_messages_are_sent_whole() -> None:
+    long = "Which boat? " * 500
+    model = scripted_model(["The blue one."])
+    async with open_session() as session:
+        stored = await session.begin("scripted/demo", name="boats")
+        await stored.converse(long)
+        history = (await session.resume("boats")).canisters
+        assert isinstance(history[0], UserCanister)
+        assert isinstance(getattr(history[0].contents[0], "data", None), Reference)
+        trial = await session.begin(model, history=history[:1], save=False)
+        await (await trial.fork()).converse()
+        assert len(await session.survey_conversations()) == 1
+    assert long in json.dumps(model.requests[0], default=str)
+
+
 async def test_a_conversation_is_stored_with_its_first_turn(home: Path) -> None:
     async with open_session() as session:
         conversation = await session.begin(

@@ -24,18 +24,20 @@ import click
 import pytest
 
 import vibe_llms
-from tests.documentation.answers import KEY, Answering
+from tests.documentation.answers import KEY
+from tests.documentation.cookbook import produce_environment, produce_server
 from tests.documentation.pages import (
     DOCUMENTATION,
     EXAMPLES,
     PAGES,
     PLAYED,
     ROOT,
+    Block,
     Page,
     playable,
     take_apart,
 )
-from tests.documentation.transcripts import Shell, newcomer, read_commands
+from tests.documentation.transcripts import Shell, read_commands
 from tests.fakes.llamacpp import write_model
 from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.cli.commands import command as root_command
@@ -49,27 +51,41 @@ from vibe_llms.opening import open_session
 from vibe_llms.providers.scripted.scripts import read_script
 from vibe_llms.session.core import Session
 
-#: Of the pages with consoles, README and the tutorial are played each time. The others start the
-#: program some 600 times.
+#: Of the cookbook, pages with at most this many commands are played each time.
+_FEW_COMMANDS = 2
+
+
+def _is_slow(name: str) -> bool:
+    """Whether a page is not played each time, as README and the tutorial are.
+
+    The other pages start the program some 600 times.
+    """
+    if "/cookbook/" in name:
+        blocks = [block for block in PAGES[name].blocks if block.language in PLAYED]
+        return sum(len(playable(block)) for block in blocks) > _FEW_COMMANDS
+    return "/" in name and "/tutorial/" not in name
+
+
 _STAGED = [
-    pytest.param(name, marks=[] if "/" not in name or "/tutorial/" in name else pytest.mark.slow)
+    pytest.param(name, marks=[pytest.mark.slow] if _is_slow(name) else [])
     for name, page in PAGES.items()
     if any(block.language in PLAYED for block in page.blocks)
 ]
 
 
 @contextmanager
-def open_shell(folder: Path) -> Iterator[Shell]:
+def open_shell(name: str, folder: Path) -> Iterator[Shell]:
     """A shell in a copy of the examples, as a reader has them who saved each from its page."""
     shutil.copytree(EXAMPLES, folder / "work")
-    with Answering() as server:
-        yield Shell(newcomer(folder / "you", server.url), folder / "work", folder / "state")
-        assert server.refusals == []
+    with produce_server(name) as server:
+        environment = produce_environment(server, folder / "you")
+        yield Shell(environment, folder / "work", folder / "state")
+        assert list(server.refusals) == []
 
 
 def play_page(name: str, folder: Path) -> None:
     """`AssertionError` where something else happens than the page says."""
-    with open_shell(folder) as shell:
+    with open_shell(name, folder) as shell:
         for block in PAGES[name].blocks:
             if block.language in PLAYED:
                 try:
@@ -104,7 +120,7 @@ def _unplayed() -> list[str]:
 
 @pytest.mark.parametrize("name", _unplayed())
 def test_an_example_that_no_console_shows_runs_too(name: str, tmp_path: Path) -> None:
-    with open_shell(tmp_path) as shell:
+    with open_shell(name, tmp_path) as shell:
         shell.play(read_commands(f"$ ANTHROPIC_API_KEY={KEY} python {name}\n…\n"))
 
 
@@ -164,6 +180,8 @@ def check_blocks(page: Page) -> None:
                 assert block.text == (EXAMPLES / block.title).read_text(), (
                     f"{block.place}: {block.title} is another; run .auxiliary/scripts/reference"
                 )
+                if is_foreign(block):
+                    ast.parse(block.text, block.title)
             case "jsonl":
                 for line in block.text.encode().splitlines():
                     canister = decode_canister(line)
@@ -316,6 +334,11 @@ def is_name(word: str) -> bool:
     return word in words or word.replace("-", "_") in words or word in _OF_OTHERS
 
 
+def is_foreign(block: Block) -> bool:
+    """Whether a block shows a program for another package, which is not run."""
+    return block.language == "python" and block.title.endswith(".txt")
+
+
 def drop_foreign_names(page: Page) -> Page:
     """The page without the middle column, which has names of others, if it is the page of these."""
     if page.name != _FOREIGN:
@@ -329,9 +352,10 @@ def check_names(page: Page) -> None:
 
     It may be a command, an option, a module, a path, a class, or a key of the configuration.
     """
+    theirs = " ".join(block.text for block in page.blocks if is_foreign(block))
     for code in drop_foreign_names(page).codes:
         for word in re.findall(r"(?<![\w/.@-])(?:[A-Z][a-z]+){2,}(?!\w)", code):
-            assert is_name(word), f"{page.name}: there is no class {word}"
+            assert is_name(word) or word in theirs, f"{page.name}: there is no class {word}"
         if "reference" not in page.path.parts and re.fullmatch(r"[a-z]+(-[a-z]+)+( = .*)?", code):
             assert is_name(code.split(" ")[0]), f"{page.name}: there is no key {code}"
         if re.fullmatch(r"vibe_llms(\.\w+)+", code):

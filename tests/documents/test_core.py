@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
@@ -74,6 +75,32 @@ async def test_a_file_is_read_once_also_by_reference_and_by_the_next_session(
     assert await other.read(FileContent(stored, REPORT.mimetype, "copy.pdf")) == text
     await other.close()
     assert count_reads(documents) == 1
+
+
+async def test_a_folder_is_added_to_a_collection_and_what_changes_is_read(
+    documents: Documents, tmp_path: Path
+) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    assert isinstance(REPORT.data, bytes)
+    (folder / "harbour.pdf").write_bytes(REPORT.data)
+    (folder / "damaged.pdf").write_bytes(REPORT.data[:200])
+    for path in folder.iterdir():
+        # A file that was written just now is read again, as it may still change.
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    first = await documents.add("papers", [str(folder)])
+    assert first.read == (str(folder / "harbour.pdf"),)
+    assert list(first.problems) == [str(folder / "damaged.pdf")]
+    (folder / "damaged.pdf").unlink()
+    (folder / "notes.txt").write_text("The blue ferry leaves at noon.")
+    seen: list[tuple[int, int, str]] = []
+    second = await documents.add("papers", [folder], lambda *step: seen.append(step))
+    assert (second.read, second.unchanged, second.removed) == ((str(folder / "notes.txt"),), 1, 1)
+    assert seen == [(1, 1, str(folder / "notes.txt"))]
+    found = await documents.find("What is blue at noon?", [], ["papers"])
+    assert {one.name for one in found} == {"harbour.pdf", "notes.txt"}
+    with pytest.raises(RequestError, match="no such file"):
+        await documents.add("papers", [tmp_path / "nothing"])
 
 
 async def test_tasks_that_want_the_same_file_read_it_once(documents: Documents) -> None:

@@ -296,6 +296,25 @@ async def test_a_run_is_begun_and_continues_its_conversation(served: Served) -> 
     assert [one["id"] for one in listed] == [second["id"], run["id"]]
 
 
+async def test_a_new_conversation_gets_the_name_and_the_tags_of_its_first_run(
+    served: Served,
+) -> None:
+    order = {"model": "scripted/demo", "prompt": "Hello", "name": "Ferries", "tags": ["channel-1"]}
+    async with served.http() as http:
+        run = (await http.post("/api/runs", json=order)).json()
+        await read_events(served, run["id"])
+        found = (await http.get("/api/conversations?tag=channel-1")).json()["conversations"]
+        more = {"prompt": "Thanks.", "conversation": run["conversation"]}
+        refused = [
+            await http.post("/api/runs", json={**more, "name": "Boats"}),
+            await http.post("/api/runs", json={**more, "tags": ["x"], "fork_at": ""}),
+            await http.post("/api/runs", json={**order, "tags": [""]}),
+        ]
+    assert [(one["id"], one["name"]) for one in found] == [(run["conversation"], "Ferries")]
+    assert [one.status_code for one in refused] == [400, 400, 400]
+    assert [one.json()["error"]["param"] for one in refused[:2]] == ["name", "tags"]
+
+
 async def test_runs_are_listed_in_pages(served: Served) -> None:
     async with served.http() as http:
         order = {"model": "scripted/demo", "prompt": "Hello"}

@@ -57,8 +57,11 @@ class History:
         identity: str = "",
         canisters: Sequence[Canister] = (),
         stored: bool = False,
+        load: Loader = refuse_loading,
     ) -> None:
         self.archive = archive
+        #: Loads contents of messages that come from an archive, if this history has none.
+        self._load = load
         self.details = details
         self.identity = identity or produce_conversation_identity()
         self.canisters = list(canisters)
@@ -78,12 +81,16 @@ class History:
         agent: str = "",
         tags: Sequence[str] = (),
         canisters: Sequence[Canister] = (),
+        load: Loader = refuse_loading,
     ) -> Self:
-        """Create a history; it is stored with the first message appended to it."""
+        """Create a history; it is stored with the first message appended to it.
+
+        Without an archive, `load` returns the contents of messages that come from one.
+        """
         details = Details(
             created=datetime.now(UTC), name=name, model=model, agent=agent, tags=tuple(tags)
         )
-        return cls(archive, details, canisters=canisters)
+        return cls(archive, details, canisters=canisters, load=load)
 
     @classmethod
     async def restore(cls, archive: Archive, identity: str) -> tuple[Self, Sequence[Notice]]:
@@ -101,7 +108,7 @@ class History:
     @property
     def load(self) -> Loader:
         """Function that returns the bytes of references in its contents."""
-        return refuse_loading if self.archive is None else self.archive.load_all
+        return self._load if self.archive is None else self.archive.load_all
 
     @property
     def root(self) -> str:
@@ -156,7 +163,13 @@ class History:
         """
         last = self.canisters[at - 1].identity if at else ""
         details = fork_details(self.details, Origin(self.identity, last), name)
-        twin = History(self.archive, details, identity=identity, canisters=self.canisters[:at])
+        twin = History(
+            self.archive,
+            details,
+            identity=identity,
+            canisters=self.canisters[:at],
+            load=self._load,
+        )
         if self.archive is not None and self._stored and at:
             await self.archive.fork(self.identity, twin.identity, details, at=last)
             twin._stored = True

@@ -7,7 +7,8 @@ file, so that no file is read or indexed twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -111,6 +112,23 @@ class Documents:
         Raises `DocumentUnreadable` with the reason, or `PackageMissing` with the command.
         """
         return (await self._read(document, load))[1]
+
+    async def add(
+        self,
+        collection: str,
+        paths: Iterable[str | Path],
+        progress: Callable[[int, int, str], None] = lambda *_: None,
+        *,
+        follow_links: bool = False,
+    ) -> Refreshed:
+        """Add files and folders to a collection, and read what is new or changed in it.
+
+        Creates the collection if necessary. `progress` and problems are as in
+        `DocumentStore.refresh`.
+        """
+        added = map(Path, paths)
+        await self.store.add_to_collection(collection, added, follow_links=follow_links)
+        return await self.store.refresh(collection, self.reader, progress)
 
     async def refresh(
         self,

@@ -33,8 +33,8 @@ from vibe_llms.storage.descriptions import (
 )
 from vibe_llms.storage.families import describe_family
 
-_Name = Annotated[str, Meta(max_length=1000)]
-_Tag = Annotated[str, Meta(min_length=1, max_length=100)]
+NameText = Annotated[str, Meta(max_length=1000)]
+TagText = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class ConversationsQuery(PageQuery):
@@ -69,15 +69,15 @@ class ForkOrder(Struct, forbid_unknown_fields=True):
     """Settings of a fork: its last message `at`, or null for all messages, and its `name`."""
 
     at: str | None = None
-    name: _Name = ""
+    name: NameText = ""
 
 
 class ConversationChange(Struct, forbid_unknown_fields=True):
     """Changes to a conversation; an empty `name` removes the name."""
 
-    name: _Name | None = None
-    add_tags: list[_Tag] = []
-    remove_tags: list[_Tag] = []
+    name: NameText | None = None
+    add_tags: list[TagText] = []
+    remove_tags: list[TagText] = []
 
 
 class ConversationRemoved(Struct):

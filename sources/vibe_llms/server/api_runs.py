@@ -18,12 +18,17 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.questions import ElicitationAnswer
-from vibe_llms.messages.contents import Content
+from vibe_llms.messages.contents import Content, repair_text
 from vibe_llms.runs.descriptions import AskedQuestion, QueuedMessage, RunDescription, view_run
 from vibe_llms.runs.events import MessageFailed, RunEnded, RunExpired, encode_event
 from vibe_llms.runs.interfaces import UNFINISHED, RunRecord, RunStatus
 from vibe_llms.runs.run import Run
-from vibe_llms.server.api_conversations import produce_fork, reopen_conversation
+from vibe_llms.server.api_conversations import (
+    NameText,
+    TagText,
+    produce_fork,
+    reopen_conversation,
+)
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import HttpExchange
 from vibe_llms.server.failures import Rejected, describe_kind
@@ -63,7 +68,7 @@ class RunOrder(Struct, forbid_unknown_fields=True):
     Without it, a stored conversation keeps its model, and a new one uses the default. `files` are
     ids of files to attach, and `collections` names of collections of documents that the model may
     search. `output` is a JSON Schema that the reply must follow, without regular expressions and
-    recursion.
+    recursion. A new conversation gets `name` and `tags`.
     """
 
     prompt: Annotated[str, Meta(min_length=1)] | None = None
@@ -74,6 +79,8 @@ class RunOrder(Struct, forbid_unknown_fields=True):
     files: Annotated[list[str], Meta(max_length=100)] = []
     collections: Annotated[list[str], Meta(max_length=100)] = []
     output: dict[str, Any] | None = None
+    name: NameText = ""
+    tags: Annotated[list[TagText], Meta(max_length=100)] = []
 
 
 class RunMessage(Struct, forbid_unknown_fields=True):
@@ -264,6 +271,11 @@ def _check_order(order: RunOrder) -> None:
             raise Rejected("a new conversation needs a prompt", param="prompt")
         if order.fork_at is not None:
             raise Rejected("name the conversation to fork", param="conversation")
+    elif order.name or order.tags:
+        raise Rejected(
+            "only a new conversation gets a name and tags; change those of a stored one with PATCH",
+            param="name" if order.name else "tags",
+        )
     if order.supersede and order.fork_at is None:
         raise Rejected("only a fork can supersede a conversation", param="supersede")
     if order.prompt is None and (order.files or order.output is not None):
@@ -290,6 +302,8 @@ async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
             memory=memory,
             collections=order.collections,
             skills=session.choose_skills(agent),
+            name=repair_text(order.name),
+            tags=[*map(repair_text, order.tags)],
         )
     return await reopen_conversation(
         space, order.conversation, order.model, collections=order.collections

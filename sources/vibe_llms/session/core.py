@@ -227,6 +227,7 @@ class Session:
             agent=agent.name,
             tags=options.get("tags", ()),
             canisters=canisters,
+            load=self.archive.load_all,
         )
         settings = await self._produce_settings(chosen, agent, options)
         return Conversation(begun, settings, self._enter)
