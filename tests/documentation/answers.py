@@ -170,7 +170,9 @@ class Answering(FakeAnthropic):
 
 def choose(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The events of the reply to a request."""
-    asked = body["messages"][-1]["content"][-1]["text"]
+    # What comes over HTTP has its files behind the question.
+    parts = [part for part in body["messages"][-1]["content"] if part["type"] == "text"]
+    asked = parts[-1]["text"]
     for question, answer, citation in (
         ("When does the sun rise?", "At six.", _CITATION),
         ("Who keeps the lighthouse?", "Ada Moen keeps the lighthouse.", _PAGE_CITATION),

@@ -1,4 +1,4 @@
-"""axe-core finds nothing on the pages of the documentation site, and its search answers questions."""
+"""axe-core finds nothing on the documentation site, and its search answers questions."""
 
 from __future__ import annotations
 
