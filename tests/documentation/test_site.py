@@ -13,6 +13,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
+import markdown
 import pytest
 
 import vibe_llms.base.exceptions
@@ -142,3 +143,61 @@ def test_constructors_of_structs_are_in_the_reference(tmp_path: Path) -> None:
         "[keyword-only] name: str = None",
         "[keyword-only] eggs: list[str] = ...",
     ], done.stderr
+
+
+TABS = """\
+**At the terminal**
+
+```console
+$ echo **In Python**
+```
+
+**In Python**
+
+```python title="a.py"
+**Over HTTP**
+
+```
+
+After.
+
+**In Python**
+
+```python
+```
+"""
+
+
+def test_blocks_with_labels_become_tabs() -> None:
+    sys.path.insert(0, str(ROOT / ".auxiliary" / "site"))
+    try:
+        tabs = importlib.import_module("tabbed_blocks")
+    finally:
+        sys.path.pop(0)
+    page = markdown.Markdown()
+    tabs.makeExtension().extendMarkdown(page)
+    lines = page.preprocessors["tabbed_blocks"].run(TABS.splitlines())
+    assert lines == [
+        '=== "At the terminal"',
+        "",
+        "",
+        "    ```console",
+        "    $ echo **In Python**",
+        "    ```",
+        "",
+        '=== "In Python"',
+        "",
+        "",
+        '    ```python title="a.py"',
+        "    **Over HTTP**",
+        "",
+        "    ```",
+        "",
+        "After.",
+        "",
+        # One label alone is a line in bold.
+        "**In Python**",
+        "",
+        "```python",
+        "```",
+    ]
