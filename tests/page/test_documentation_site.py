@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,11 +123,13 @@ def search(browser: Browser, address: str) -> Iterator[Page]:
 def test_the_answer_to_a_question_is_among_the_first_three_results(
     search: Page, address: str, question: str
 ) -> None:
-    search.get_by_role("combobox", name="Search").fill(question)
-    # Results name the words that were searched for, those of another question others.
-    asked = question.replace(" ", "+")
+    box = search.get_by_role("combobox", name="Search")
     results = search.get_by_role("listbox", name="Search results").get_by_role("option")
-    expect(results.first).to_have_attribute("href", re.compile(re.escape(f"?h={asked}")))
+    # Or results of another question would be read, whose links name this one already.
+    box.fill("")
+    expect(results).to_have_count(0)
+    box.fill(question)
+    expect(results.first).to_be_visible()
     found = [link.get_attribute("href") or "" for link in results.all()[:3]]
     pages = [link.removeprefix(address).partition("?")[0] for link in found]
     assert QUESTIONS[question] in pages
