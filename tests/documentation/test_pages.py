@@ -443,7 +443,8 @@ def test_a_page_that_is_not_up_to_date_is_named(tmp_path: Path) -> None:
             ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("caches", "artifacts")
         )
     page = tmp_path / "documentation" / "reference" / "events.md"
-    shutil.copy(ROOT / "README.md", tmp_path)
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
     page.write_text(page.read_text("utf-8").replace("TurnEndedEvent\n", "NothingEvent\n"), "utf-8")
     assert call_script("--check", root=tmp_path) == (1, "documentation/reference/events.md\n")
     assert call_script(root=tmp_path) == (0, "documentation/reference/events.md\n")
