@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documentation.pages import EXAMPLES, ROOT
+from tests.documentation.pages import DOCUMENTATION, EXAMPLES, ROOT
 
 _SECONDS = 120
 #: What the image or the machine has at first.
@@ -104,10 +104,27 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
         shutil.copytree(ROOT / name, source / name, ignore=skipped)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    make, context = read_building()
+    machine.run(f"cd /source && {make}")
     for name, text in read_containerfile():
         if name == "RUN":
             machine.run(text)
+        elif name == "COPY":
+            pattern, _, target = text.partition(" ")
+            folder = Path(machine.place(target))
+            folder.mkdir()
+            for path in (source / context).glob(pattern):
+                shutil.copy(path, folder)
+    shutil.rmtree(source)
     return machine
+
+
+def read_building() -> tuple[str, str]:
+    """The command of the page that makes the wheel, and the folder that it gives to the engine."""
+    page = (DOCUMENTATION / "how-to" / "run-a-server.md").read_text()
+    (make,) = re.findall(r"^python -m pip wheel .*$", page, re.MULTILINE)
+    (context,) = re.findall(r"^podman build .* (\S+)$", page, re.MULTILINE)
+    return make, context
 
 
 def read_containerfile() -> Sequence[tuple[str, str]]:
@@ -155,6 +172,8 @@ def test_the_container_serves_is_healthy_and_ends(machine: Machine) -> None:
         "HOST": "0.0.0.0",
         "PORT": once["EXPOSE"],
     }
+    # Nothing but the wheel is in the image: no sources, no keys of who builds it.
+    assert [path.suffix for path in (machine.root / "wheels").iterdir()] == [".whl"]
     assert once["USER"].partition(":")[0] not in ("0", "root")
     assert variables["VIBE_LLMS_HOME"] == once["VOLUME"]
     assert once["STOPSIGNAL"] == "SIGTERM"
