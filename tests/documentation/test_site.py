@@ -13,7 +13,6 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-import markdown
 import pytest
 
 import vibe_llms.base.exceptions
@@ -174,9 +173,7 @@ def test_blocks_with_labels_become_tabs() -> None:
         tabs = importlib.import_module("tabbed_blocks")
     finally:
         sys.path.pop(0)
-    page = markdown.Markdown()
-    tabs.makeExtension().extendMarkdown(page)
-    lines = page.preprocessors["tabbed_blocks"].run(TABS.splitlines())
+    lines = tabs.TabsPreprocessor().run(TABS.splitlines())
     assert lines == [
         '=== "At the terminal"',
         "",
