@@ -3,14 +3,14 @@ import asyncio
 from vibe_llms import UserCanister, open_session
 
 AGENTS = {
-    "translator": {"model": "scripted/demo", "prompt": "Translate to $language: $input"},
+    "interpreter": {"model": "scripted/demo", "prompt": "Translate to $language: $input"},
 }
 
 
 async def main() -> None:
     async with open_session(configuration={"agents": AGENTS}) as session:
         print([agent.name for agent in session.survey_agents()])
-        conversation = await session.begin(agent="translator", variables={"language": "French"})
+        conversation = await session.begin(agent="interpreter", variables={"language": "French"})
         turn = await conversation.converse("Good morning")
         prompt = turn.canisters[0]
         assert isinstance(prompt, UserCanister)
