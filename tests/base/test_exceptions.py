@@ -71,9 +71,10 @@ def drawn() -> dict[str, str]:
     """The errors in the tree of the docstring, and the parent of each."""
     parents: dict[str, str] = {}
     path: list[str] = []
-    for line in inspect.getdoc(exceptions).splitlines():  # type: ignore[union-attr]
-        found = re.match(r"^([ │├└─]*)([A-Z]\w+)", line.removeprefix("    "))
-        if not found or not (line.startswith("    ") and (found[1] or found[2] == "VibeLlmsError")):
+    tree = (inspect.getdoc(exceptions) or "").split("```")[1]
+    for line in tree.splitlines():
+        found = re.match(r"^([ │├└─]*)([A-Z]\w+)", line)
+        if not found:
             continue
         depth = len(found[1]) // 4
         del path[depth:]
