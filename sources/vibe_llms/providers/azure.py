@@ -27,7 +27,7 @@ from vibe_llms.base.exceptions import (
     RequestRefused,
 )
 from vibe_llms.base.redaction import redact
-from vibe_llms.providers.http_errors import Remedy
+from vibe_llms.providers.http_errors import ErrorMap, Remedy
 from vibe_llms.providers.http_transport import HttpTransport, reveal_key
 from vibe_llms.providers.logins import AccessToken, CloudLogin
 from vibe_llms.providers.models import HttpClient, HttpModel
@@ -85,6 +85,24 @@ REMEDIES = (
         PaymentRequired,
     ),
 )
+
+
+class AzureErrors(ErrorMap, frozen=True):
+    """The errors of an interface on Azure."""
+
+    def complete(self, error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
+        """Return an error that waiting does not help for a rate limit of 0."""
+        limits = [headers.get(f"x-ratelimit-limit-{one}", "") for one in ("requests", "tokens")]
+        if not isinstance(error, RateLimited) or "0" not in limits:
+            return error
+        words = str(error).removeprefix(f"{error.provider}: ")
+        return PaymentRequired(
+            f"{words}: the quota of the deployment is 0; raise it in the Azure portal",
+            provider=error.provider,
+            status=error.status,
+            code=error.code,
+            request_id=error.request_id,
+        )
 
 
 class AzureSettings(Protocol):
@@ -312,19 +330,4 @@ def is_dated(version: str, provider: str) -> bool:
         "leave it out for the v1 API",
         table=f"providers.{provider}",
         key="api-version",
-    )
-
-
-def check_quota(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
-    """Return an error that waiting does not help for a rate limit of 0."""
-    limits = [headers.get(f"x-ratelimit-limit-{one}", "") for one in ("requests", "tokens")]
-    if not isinstance(error, RateLimited) or "0" not in limits:
-        return error
-    words = str(error).removeprefix(f"{error.provider}: ")
-    return PaymentRequired(
-        f"{words}: the quota of the deployment is 0; raise it in the Azure portal",
-        provider=error.provider,
-        status=error.status,
-        code=error.code,
-        request_id=error.request_id,
     )

@@ -181,9 +181,10 @@ class ErrorMap(Struct, frozen=True):
     is refused gives way to the statuses in `telling`. If these do not distinguish a bad request
     from a failing server, the message decides; see `error_words`. `overflows` are further patterns
     of an overflow, with the groups `tokens`, `more`, and `limit`. `remedy` ends the advice on an
-    overflow; of `remedies`, the first that fits is the advice on another error. `request_id` is the
-    header with the id of a request. `members` are the server's own names for `error`, `message`,
-    `type`, and `code`. If tables do not suffice, override a method.
+    overflow; of `remedies`, the first that fits is the advice on another error, and `doubt` is the
+    advice on an address that the server does not know. `request_id` is the header with the id of a
+    request. `members` are the server's own names for `error`, `message`, `type`, and `code`. If
+    tables do not suffice, override a method.
     """
 
     statuses: Mapping[int, type[ProviderError]] = {}
@@ -195,6 +196,7 @@ class ErrorMap(Struct, frozen=True):
     request_id: str = "x-request-id"
     members: Mapping[str, str] = {}
     remedies: tuple[Remedy, ...] = ()
+    doubt: str = "is base-url right?"
 
     def parse(self, body: bytes) -> ErrorObject:
         """Parse an error body; return an empty `ErrorObject` if it has no error."""
@@ -276,7 +278,7 @@ class ErrorMap(Struct, frozen=True):
         message = error.message or describe_answer(status, headers, body)
         if self.is_misplaced(status, error, body):
             words = describe_answer(status, headers, body)
-            return ReplyMalformed(f"{words}; is base-url right?", provider=provider, status=status)
+            return ReplyMalformed(f"{words}; {self.doubt}", provider=provider, status=status)
         if status == 413 and size:
             message += f" (it has {size} bytes)"
         request_id = headers.get(self.request_id, "") or error.request_id
@@ -285,7 +287,11 @@ class ErrorMap(Struct, frozen=True):
         if isinstance(made, RateLimited | ProviderOverloaded):
             advised = self.read_wait(type(made), headers)
             made.retry_after = made.retry_after if advised is None else advised
-        return made
+        return self.complete(made, headers)
+
+    def complete(self, error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
+        """Return the error of a response, or another one that its headers tell."""
+        return error
 
     def produce(
         self, provider: str, error: ErrorObject, *, status: int | None = None, model: str = ""

@@ -11,9 +11,8 @@ from vibe_llms.base.exceptions import (
     ModelUnavailable,
     PaymentRequired,
     ProviderError,
-    ReplyMalformed,
 )
-from vibe_llms.providers.http_errors import ErrorObject, Remedy
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, Remedy
 from vibe_llms.providers.repairs import parse_value
 
 #: Command that logs in.
@@ -80,16 +79,26 @@ REMEDIES = (
 )
 
 
-def suggest_login(
-    kind: type[ProviderError], advice: str, provider: str
-) -> tuple[type[ProviderError], str]:
-    """Return what `ErrorMap.refine` does, with the way to log in if it has no other advice."""
-    if not advice and issubclass(kind, CredentialRefused):
-        advice = f" (run: {LOGIN}; or set another key: vibe-llms keys set {provider})"
-    return kind, advice
+class VertexErrors(ErrorMap, frozen=True):
+    """The errors of an interface on Vertex AI; Google's own are among them."""
+
+    doubt: str = "is location of the row right, and is base-url right?"
+
+    def parse(self, body: bytes) -> ErrorObject:
+        """Parse an error body."""
+        return _tell_limit(super().parse(body), body)
+
+    def refine(
+        self, kind: type[ProviderError], message: str, provider: str, model: str
+    ) -> tuple[type[ProviderError], str]:
+        """Return the class of an error, and what to do; without other advice, how to log in."""
+        kind, advice = super().refine(kind, message, provider, model)
+        if not advice and issubclass(kind, CredentialRefused):
+            advice = f" (run: {LOGIN}; or set another key: vibe-llms keys set {provider})"
+        return kind, advice
 
 
-def tell_limit(error: ErrorObject, body: bytes) -> ErrorObject:
+def _tell_limit(error: ErrorObject, body: bytes) -> ErrorObject:
     """Return an error whose message names a quota of 0, which may be only in its details."""
     try:
         value: Any = parse_value(body)
@@ -103,14 +112,3 @@ def tell_limit(error: ErrorObject, body: bytes) -> ErrorObject:
         if isinstance(metadata, dict) and metadata.get("quota_limit_value") == "0":
             return replace(error, message=f"{error.message} (limit: 0)")
     return error
-
-
-def doubt_location(error: ProviderError) -> ProviderError:
-    """Return an error that names the location, if a web page was the answer to a path."""
-    if not isinstance(error, ReplyMalformed) or error.status != 404:
-        return error
-    words = str(error).removeprefix(f"{error.provider}: ")
-    words = words.replace(
-        "is base-url right?", "is location of the row right, and is base-url right?"
-    )
-    return ReplyMalformed(words, provider=error.provider, status=error.status)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, REMEDIES
 from vibe_llms.providers.anthropic.model import AnthropicModel, AnthropicSettings
 from vibe_llms.providers.azure import REMEDIES as AZURE_REMEDIES
-from vibe_llms.providers.azure import AzureClient, check_quota, find_endpoint
-from vibe_llms.providers.http_errors import ErrorMap
+from vibe_llms.providers.azure import AzureClient, AzureErrors, find_endpoint
 from vibe_llms.providers.models import HttpProvider
 from vibe_llms.providers.registry import register
 
@@ -26,28 +24,10 @@ class FoundrySettings(AnthropicSettings, frozen=True):
     deployments: Mapping[str, str] = {}
 
 
-class FoundryErrors(ErrorMap, frozen=True):
-    """The errors of Anthropic's interface on Azure."""
-
-    def read(
-        self,
-        provider: str,
-        status: int,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        model: str = "",
-        size: int = 0,
-    ) -> ProviderError:
-        """Return the error of an unsuccessful response."""
-        read = super().read(provider, status, headers, body, model=model, size=size)
-        return check_quota(read, headers)
-
-
 class FoundryModel(AnthropicModel):
     """A deployment of one of Anthropic's models."""
 
-    errors = FoundryErrors(
+    errors = AzureErrors(
         types=BY_TYPE,
         codes=BY_CODE,
         telling=(404, 413, 429),

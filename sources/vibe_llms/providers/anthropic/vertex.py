@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.controls import Controls
 from vibe_llms.providers import vertex, vertex_errors
 from vibe_llms.providers.anthropic.errors import BY_CODE, BY_TYPE, REMEDIES
 from vibe_llms.providers.anthropic.model import VERSION, AnthropicModel, AnthropicSettings
-from vibe_llms.providers.http_errors import ErrorMap, ErrorObject
 from vibe_llms.providers.http_transport import send_bearer
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
 from vibe_llms.providers.models import HttpProvider
@@ -41,40 +39,11 @@ class AnthropicVertexSettings(AnthropicSettings, frozen=True):
     location: str = "${CLOUD_ML_REGION:-${GOOGLE_CLOUD_LOCATION:-global}}"
 
 
-class AnthropicVertexErrors(ErrorMap, frozen=True):
-    """The errors of Anthropic's interface on Vertex AI; Google's own are among them."""
-
-    def parse(self, body: bytes) -> ErrorObject:
-        """Parse an error body."""
-        return vertex_errors.tell_limit(super().parse(body), body)
-
-    def refine(
-        self, kind: type[ProviderError], message: str, provider: str, model: str
-    ) -> tuple[type[ProviderError], str]:
-        """Return the class of an error, and what to do."""
-        refined = super().refine(kind, message, provider, model)
-        return vertex_errors.suggest_login(*refined, provider)
-
-    def read(
-        self,
-        provider: str,
-        status: int,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        model: str = "",
-        size: int = 0,
-    ) -> ProviderError:
-        """Return the error of an unsuccessful response."""
-        read = super().read(provider, status, headers, body, model=model, size=size)
-        return vertex_errors.doubt_location(read)
-
-
 class AnthropicVertexModel(AnthropicModel):
     """One of Anthropic's models on Vertex AI."""
 
     client: AnthropicVertexClient
-    errors = AnthropicVertexErrors(
+    errors = vertex_errors.VertexErrors(
         types=BY_TYPE,
         codes=BY_CODE,
         telling=(404, 413, 429),

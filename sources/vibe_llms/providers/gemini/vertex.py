@@ -9,13 +9,13 @@ vercel/ai#15664 (2026-05) and pydantic/pydantic-ai#5081 (2026-04).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.base.exceptions import ProviderError, RequestTooLarge
+from vibe_llms.base.exceptions import RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.messages.contents import repair_text
@@ -27,7 +27,6 @@ from vibe_llms.providers.gemini.errors import BY_REASON, REMEDIES, GeminiErrors
 from vibe_llms.providers.gemini.files import FileStore
 from vibe_llms.providers.gemini.messages import WEB
 from vibe_llms.providers.gemini.model import GeminiModel, GeminiRequest, GoogleSettings
-from vibe_llms.providers.http_errors import ErrorObject
 from vibe_llms.providers.interfaces import Embeddings, TurnContext
 from vibe_llms.providers.limits import access_slot
 from vibe_llms.providers.models import HttpProvider
@@ -50,33 +49,8 @@ class GeminiVertexSettings(GoogleSettings, frozen=True):
     location: str = "${GOOGLE_CLOUD_LOCATION:-${CLOUD_ML_REGION:-global}}"
 
 
-class GeminiVertexErrors(GeminiErrors, frozen=True):
+class GeminiVertexErrors(vertex_errors.VertexErrors, GeminiErrors, frozen=True):
     """The errors of Gemini's interface on Vertex AI."""
-
-    def parse(self, body: bytes) -> ErrorObject:
-        """Parse an error body."""
-        return vertex_errors.tell_limit(super().parse(body), body)
-
-    def refine(
-        self, kind: type[ProviderError], message: str, provider: str, model: str
-    ) -> tuple[type[ProviderError], str]:
-        """Return the class of an error, and what to do."""
-        refined = super().refine(kind, message, provider, model)
-        return vertex_errors.suggest_login(*refined, provider)
-
-    def read(
-        self,
-        provider: str,
-        status: int,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        model: str = "",
-        size: int = 0,
-    ) -> ProviderError:
-        """Return the error of an unsuccessful response."""
-        read = super().read(provider, status, headers, body, model=model, size=size)
-        return vertex_errors.doubt_location(read)
 
 
 ERRORS = GeminiVertexErrors(codes=BY_REASON, remedies=(*vertex_errors.REMEDIES, *REMEDIES))

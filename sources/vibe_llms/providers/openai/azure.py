@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from vibe_llms.base.exceptions import ProviderError
-from vibe_llms.providers.azure import REMEDIES, AzureClient, check_quota, find_endpoint, is_dated
+from vibe_llms.providers.azure import REMEDIES, AzureClient, AzureErrors, find_endpoint, is_dated
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.models import HttpProvider
 from vibe_llms.providers.openai.chat_completions.model import (
@@ -64,25 +63,11 @@ class AzureChatSettings(ChatCompletionsSettings, frozen=True):
         return super().takes_cache_key(by_model=by_model and self.api_version[:1] != "2")
 
 
-class AzureErrors(OpenAIErrors, frozen=True):
+class AzureOpenAIErrors(AzureErrors, OpenAIErrors, frozen=True):
     """The errors of both interfaces on Azure."""
 
-    def read(
-        self,
-        provider: str,
-        status: int,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        model: str = "",
-        size: int = 0,
-    ) -> ProviderError:
-        """Return the error of an unsuccessful response."""
-        read = super().read(provider, status, headers, body, model=model, size=size)
-        return check_quota(read, headers)
 
-
-ERRORS = AzureErrors(types=BY_TYPE, codes=BY_CODE, remedies=REMEDIES)
+ERRORS = AzureOpenAIErrors(types=BY_TYPE, codes=BY_CODE, remedies=REMEDIES)
 
 
 class AzureOpenAIClient(AzureClient[M], OpenAIClient[M, Any]):
