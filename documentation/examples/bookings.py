@@ -1,4 +1,4 @@
-"""A small service with an OpenAPI document, which stands for yours."""
+"""A small service with an OpenAPI document."""
 
 import json
 import sys

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import ClassVar, Generic, TypeVar
 
+from msgspec import Struct
+
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -26,7 +28,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.messages.events import Notice
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.providers.pieces import Baked, Fragment
+from vibe_llms.providers.pieces import Baked, Block, Fragment
 
 #: Texts for places where a wire requires text and the history has none.
 BEGIN = "(The conversation begins.)"
@@ -289,3 +291,43 @@ class MessageHistory(WireHistory[P], Generic[P, M]):
                 fragments.append(b",")
             fragments += self.frame(message)
         return fragments
+
+
+class MarkedMessage(Struct):
+    """A message; `answered` is True if this model replied to it, so that a cache may end here."""
+
+    role: str
+    blocks: list[Block]
+    answered: bool = False
+
+
+class MarkedHistory(MessageHistory[P, MarkedMessage]):
+    """History in which two messages of the user are marked as ends of a cache."""
+
+    # Large enough that the messages that are marked are not baked.
+    unbaked = 6
+    #: Most messages that are not baked because the last one that this model answered is the first.
+    most_unbaked = 200
+
+    def find_marked(self, recent: Sequence[MarkedMessage]) -> list[MarkedMessage]:
+        """Return the last message of the user, after the last one that this model has answered.
+
+        There the cache of the previous request ends. Without a reply of this model, the first of
+        them is the one before the last.
+        """
+        users = [message for message in recent if message.role == "user"]
+        answered = [message for message in users[:-1] if message.answered]
+        return [*(answered or users[:-1])[-1:], *users[-1:]]
+
+    def is_settled(self) -> bool:
+        """Return True if the first message can be baked: it will not be marked any more."""
+        recent = self.recent
+        if len(recent) <= self.unbaked:
+            return False
+        if not recent[0].answered or len(recent) > self.most_unbaked:
+            return True
+        return any(message.answered for message in recent[1:])
+
+    def copy(self, message: MarkedMessage) -> MarkedMessage:
+        """Return a copy of a message that can grow."""
+        return MarkedMessage(message.role, list(message.blocks), message.answered)

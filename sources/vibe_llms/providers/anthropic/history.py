@@ -13,8 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import Canister, ResultCanister, UserCanister
 from vibe_llms.messages.events import Notice
@@ -23,7 +21,7 @@ from vibe_llms.providers.anthropic.caching import RequestRhythm
 from vibe_llms.providers.anthropic.controls import read_native
 from vibe_llms.providers.anthropic.messages import MODULE, AnthropicPiece, nativize
 from vibe_llms.providers.conversions import is_own
-from vibe_llms.providers.histories import Exchange, MessageHistory, ThinkingRun
+from vibe_llms.providers.histories import Exchange, MarkedHistory, MarkedMessage, ThinkingRun
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Fragment, append_member, encode_json, interleave
 
@@ -34,14 +32,6 @@ def _encode_text(text: str) -> Block:
 
 _BEGIN, _CONTINUE = _encode_text(histories.BEGIN), _encode_text(histories.CONTINUE)
 _SEVERED = _encode_text("(A server tool was called here and did not return.)")
-
-
-class _Message(Struct):
-    """A message; `answered` is True if this model replied to it, so that a cache may end here."""
-
-    role: str
-    blocks: list[Block]
-    answered: bool = False
 
 
 class _Spoken:
@@ -86,7 +76,7 @@ class _Spoken:
         return blocks[: len(blocks) - self.thinking]
 
 
-class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
+class AnthropicHistory(MarkedHistory[AnthropicPiece]):
     """The messages of one conversation for one model.
 
     With `citing`, documents can be cited; with `unsigned`, thinking without a signature is sent
@@ -95,10 +85,6 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
 
     call_form = re.compile(r"[a-zA-Z0-9_-]{1,64}")
     call_prefix = "toolu_"
-    # Large enough that the last two user messages, which are marked, are not baked.
-    unbaked = 6
-    #: Most messages that are not baked because the last one that this model answered is the first.
-    most_unbaked = 200
 
     def __init__(self, model: Model, *, citing: bool = True, unsigned: bool = False) -> None:
         super().__init__(model, b'{"messages":[')
@@ -143,28 +129,15 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
     def messages(self, mark: bytes, marks: int = 2) -> list[Fragment]:
         """Return the start of the body with its messages, at most two of the user's marked.
 
-        They are the last one, and the last one that this model has answered: the cache ends there,
-        and looks for that end only 20 blocks before a mark. Without a reply of this model, it is
-        the one before the last.
+        See `find_marked`; the server looks for the end of a cache only 20 blocks before a mark.
 
         Messages come first in the body because nothing before them may change from turn to turn.
         """
         recent = self.current()
         if mark and marks > 0:
-            users = [message for message in recent if message.role == "user"]
-            answered = [message for message in users[:-1] if message.answered]
-            for message in [*(answered or users[:-1])[-1:], *users[-1:]][-marks:]:
+            for message in self.find_marked(recent)[-marks:]:
                 message.blocks[-1] = append_member(message.blocks[-1], mark)
         return [*self.join(recent), b"]"]
-
-    def is_settled(self) -> bool:
-        """Return True if the first message can be baked: it will not be marked any more."""
-        recent = self.recent
-        if len(recent) <= self.unbaked:
-            return False
-        if not recent[0].answered or len(recent) > self.most_unbaked:
-            return True
-        return any(message.answered for message in recent[1:])
 
     def system(self, mark: bytes) -> list[Fragment]:
         """Return the system text at the head of the request, as members of an array."""
@@ -196,7 +169,7 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         )
 
     def push(
-        self, recent: list[_Message], exchange: Exchange[AnthropicPiece], *, last: bool
+        self, recent: list[MarkedMessage], exchange: Exchange[AnthropicPiece], *, last: bool
     ) -> None:
         """Append the messages of an exchange."""
         spoken = _Spoken(exchange.spoken)
@@ -214,10 +187,10 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         blocks = spoken.finish(last=last and silent)
         if blocks:
             if not recent and not spoken.compacted:
-                recent.append(_Message("user", [_BEGIN]))
+                recent.append(MarkedMessage("user", [_BEGIN]))
             if spoken.own and recent:
                 _find_heard(recent).answered = True
-            recent.append(_Message("assistant", blocks))
+            recent.append(MarkedMessage("assistant", blocks))
         if silent:
             if blocks and spoken.paused:
                 # Only a paused reply continues when it is sent its own words; any other assistant
@@ -233,11 +206,7 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
             for call in exchange.calls
         ]
 
-    def copy(self, message: _Message) -> _Message:
-        """Return a copy of a message that can grow."""
-        return _Message(message.role, list(message.blocks), message.answered)
-
-    def frame(self, message: _Message) -> list[Fragment]:
+    def frame(self, message: MarkedMessage) -> list[Fragment]:
         """Return a message as JSON."""
         start = b'{"role":"' + message.role.encode() + b'","content":['
         return [start, *interleave(message.blocks), b"]}"]
@@ -247,21 +216,21 @@ class AnthropicHistory(MessageHistory[AnthropicPiece, _Message]):
         return not (piece.role == "system" and self._midway)
 
 
-def _find_heard(messages: Sequence[_Message]) -> _Message:
+def _find_heard(messages: Sequence[MarkedMessage]) -> MarkedMessage:
     """Return the last message of the user, which system text may follow."""
     return messages[-2] if messages[-1].role == "system" else messages[-1]
 
 
-def _push_user(recent: list[_Message], user: list[Block], system: list[Block]) -> None:
+def _push_user(recent: list[MarkedMessage], user: list[Block], system: list[Block]) -> None:
     if recent and recent[-1].role == "system":
         # An empty reply was between them: the two sides become one, with system text at the end.
         system = [*recent.pop().blocks, *system]
     if recent and recent[-1].role == "user":
         recent[-1].blocks += user
     else:
-        recent.append(_Message("user", user or [_CONTINUE]))
+        recent.append(MarkedMessage("user", user or [_CONTINUE]))
     if system:
-        recent.append(_Message("system", system))
+        recent.append(MarkedMessage("system", system))
 
 
 def _interrupted(call: str) -> Block:

@@ -11,14 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from msgspec import Struct
-
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.events import Notice
 from vibe_llms.providers import histories
 from vibe_llms.providers.bedrock.messages import BedrockPiece, nativize
-from vibe_llms.providers.histories import Exchange, MessageHistory, ThinkingRun
+from vibe_llms.providers.histories import Exchange, MarkedHistory, MarkedMessage, ThinkingRun
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Fragment, encode_json, interleave
 
@@ -29,14 +27,6 @@ def _encode_text(text: str) -> Block:
 
 _BEGIN, _CONTINUE = _encode_text(histories.BEGIN), _encode_text(histories.CONTINUE)
 _OPEN_SYSTEM, _CLOSE_SYSTEM = _encode_text("<system>"), _encode_text("</system>")
-
-
-class _Message(Struct):
-    """A message; `answered` is True if this model replied to it, so that a cache may end here."""
-
-    role: str
-    blocks: list[Block]
-    answered: bool = False
 
 
 class _Spoken:
@@ -55,15 +45,11 @@ class _Spoken:
         self.blocks = blocks[: len(blocks) - thinking]
 
 
-class BedrockHistory(MessageHistory[BedrockPiece, _Message]):
+class BedrockHistory(MarkedHistory[BedrockPiece]):
     """The messages of one conversation for one model; with `citing`, files can be cited."""
 
     call_form = re.compile(r"[a-zA-Z0-9_-]{1,64}")
     call_prefix: ClassVar[str] = "tooluse_"
-    # Large enough that the last two user messages, which are marked, are not baked.
-    unbaked = 6
-    #: Most messages that are not baked because the last one that this model answered is the first.
-    most_unbaked = 200
 
     def __init__(self, model: Model, *, citing: bool = True) -> None:
         super().__init__(model, b'{"messages":[')
@@ -91,25 +77,13 @@ class BedrockHistory(MessageHistory[BedrockPiece, _Message]):
     def messages(self, mark: bytes) -> list[Fragment]:
         """Return the start of the body with its messages, at most two of the user's marked.
 
-        They are the last one, and the last one that this model has answered, where the cache of the
-        previous request ends.
+        See `find_marked`.
         """
         recent = self.current()
         if mark:
-            users = [message for message in recent if message.role == "user"]
-            answered = [message for message in users[:-1] if message.answered]
-            for message in [*(answered or users[:-1])[-1:], *users[-1:]]:
+            for message in self.find_marked(recent):
                 message.blocks.append((mark,))
         return [*self.join(recent), b"]"]
-
-    def is_settled(self) -> bool:
-        """Return True if the first message can be baked: it will not be marked any more."""
-        recent = self.recent
-        if len(recent) <= self.unbaked:
-            return False
-        if not recent[0].answered or len(recent) > self.most_unbaked:
-            return True
-        return any(message.answered for message in recent[1:])
 
     def system(self, mark: bytes) -> list[Fragment]:
         """Return the system text at the head of the request, as members of an array."""
@@ -137,7 +111,9 @@ class BedrockHistory(MessageHistory[BedrockPiece, _Message]):
             heard=bool(exchange.others),
         )
 
-    def push(self, recent: list[_Message], exchange: Exchange[BedrockPiece], *, last: bool) -> None:
+    def push(
+        self, recent: list[MarkedMessage], exchange: Exchange[BedrockPiece], *, last: bool
+    ) -> None:
         """Append the messages of an exchange."""
         spoken = _Spoken(exchange.spoken)
         user = self.results(exchange)
@@ -147,13 +123,13 @@ class BedrockHistory(MessageHistory[BedrockPiece, _Message]):
                 user += [_OPEN_SYSTEM, block, _CLOSE_SYSTEM] if system else [block]
         if spoken.blocks:
             if not recent:
-                recent.append(_Message("user", [_BEGIN]))
+                recent.append(MarkedMessage("user", [_BEGIN]))
             recent[-1].answered = recent[-1].answered or spoken.own
-            recent.append(_Message("assistant", spoken.blocks))
+            recent.append(MarkedMessage("assistant", spoken.blocks))
         if recent and recent[-1].role == "user":
             recent[-1].blocks += user
         else:
-            recent.append(_Message("user", user or [_CONTINUE]))
+            recent.append(MarkedMessage("user", user or [_CONTINUE]))
 
     def results(self, exchange: Exchange[BedrockPiece]) -> list[Block]:
         """Return a result for each call, in the order of the calls."""
@@ -162,11 +138,7 @@ class BedrockHistory(MessageHistory[BedrockPiece, _Message]):
             for call in exchange.calls
         ]
 
-    def copy(self, message: _Message) -> _Message:
-        """Return a copy of a message that can grow."""
-        return _Message(message.role, list(message.blocks), message.answered)
-
-    def frame(self, message: _Message) -> list[Fragment]:
+    def frame(self, message: MarkedMessage) -> list[Fragment]:
         """Return a message as JSON."""
         start = b'{"role":"' + message.role.encode() + b'","content":['
         return [start, *interleave(message.blocks), b"]}"]
