@@ -176,7 +176,8 @@ def _has_table(text: str) -> bool:
 def split_blocks(text: str) -> tuple[str, str]:
     r"""Split text into the blocks that later text can no longer change, and the open rest.
 
-    A block ends at an empty line outside a fence, unless the next line continues a list.
+    A block ends at an empty line outside a fence, unless the next line continues a list or is
+    indented: then it may continue code.
 
     >>> split_blocks("One.\n\nTwo")
     ('One.\n\n', 'Two')
@@ -203,7 +204,7 @@ def split_blocks(text: str) -> tuple[str, str]:
         if line.strip() or fence or index + 1 >= len(lines):
             continue
         following = lines[index + 1]
-        if not following or (in_list and (_LIST.match(following) or following[0] in " \t")):
+        if not following or following[0] in " \t" or (in_list and _LIST.match(following)):
             continue
         if in_list and len(following) < 3 and index + 2 >= len(lines):
             continue
@@ -242,6 +243,9 @@ class Drawing:
         rows = [self._encode(line) for line in Segment.split_lines(segments)]
         while rows and not rows[-1].text:
             rows.pop()
+        if _FENCE.match(text.lstrip("\n")):
+            # Its first rows belong to the code even if they are empty.
+            return rows
         return list(dropwhile(lambda row: not row.text, rows))
 
     def measure(self, rows: Iterable[DrawnRow]) -> int:
