@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTATION = ROOT / "documentation"
 EXAMPLES = DOCUMENTATION / "examples"
 PLAYED = ("console", "sh")
-_OURSELVES = ("python -m pytest -n auto",)
+#: What is not played: the suite itself, and what ends when Ctrl-C is pressed.
+TESTING, SERVING = "python -m pytest -n auto", "vibe-llms web"
 _INSTALLATION = re.compile(r"python -m pip install (-e )?'?(?P<what>[^' ]+)'?")
 _FENCE = re.compile(r"^(?P<fence> *```+)(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?$")
 _LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
@@ -114,8 +115,8 @@ def find_pages() -> Iterator[Path]:
 def playable(block: Block) -> Sequence[Command]:
     """The commands of a block that can be played here.
 
-    Of `sh` blocks the output is not looked at. Installing needs a network, and the suite does not
-    run itself: those parts of a command are checked instead, and left out.
+    Of `sh` blocks the output is not looked at. Installing needs a network, so that part of a
+    command is checked instead, and left out. `.auxiliary/scripts/newcomer` runs all of README.md.
     """
     text = block.text
     if block.language == "sh":
@@ -123,7 +124,9 @@ def playable(block: Block) -> Sequence[Command]:
     commands = []
     for command in read_commands(text):
         parts = command.text.split(" && ")
-        kept = [part for part in parts if not _is_installation(part) and part not in _OURSELVES]
+        kept = [
+            part for part in parts if not _is_installation(part) and part not in (TESTING, SERVING)
+        ]
         if kept:
             command.text = " && ".join(kept)
             commands.append(command)

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.documentation.pages import DOCUMENTATION, EXAMPLES, ROOT
+from tests.fakes.ports import find_port
 
 _SECONDS = 120
 #: What the image or the machine has at first.
@@ -143,12 +143,6 @@ def read_unit() -> Mapping[str, Sequence[str]]:
             name, _, value = line.partition("=")
             found.setdefault(name, []).append(value)
     return found
-
-
-def find_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def wait_until_ready(port: int, process: subprocess.Popen[str]) -> None:

@@ -27,8 +27,8 @@ import yaml
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.documentation.pages import EXAMPLES
-from tests.documentation.test_services import find_port
 from tests.fakes.objects import access_bucket_server
+from tests.fakes.ports import find_port
 from tests.fakes.postgres import ROLE, TestDatabase, access_cluster, temporary_database
 from vibe_llms.base.configuration import Places, load_configuration
 from vibe_llms.storage.postgres.settings import PostgresSettings, read_postgres_settings

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.fakes.ports import find_port
 
 #: Name of the browser, or its path.
 CHROMIUM = os.environ.get("TEST_CHROMIUM", "/usr/bin/chromium")
@@ -47,7 +48,7 @@ class Site:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.port = _find_port()
+        self.port = find_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.scripts: dict[str, str] = dict(_SCRIPTS)
         #: More lines of the configuration.
@@ -197,9 +198,3 @@ def page(site: Site, open_page: Callable[..., Page]) -> Page:
     one.goto(site.url)
     one.wait_for_selector("textarea")
     return one
-
-
-def _find_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

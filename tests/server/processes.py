@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,6 +16,8 @@ from typing import Any
 
 import httpx2
 import tomli_w
+
+from tests.fakes.ports import find_port
 
 ROOT = Path(__file__).parents[2]
 #: The lease of all servers, in seconds.
@@ -187,13 +188,6 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
-
-
-def find_port() -> int:
-    """A port that is free."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @asynccontextmanager

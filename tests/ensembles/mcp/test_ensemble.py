@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 from tests.ensembles.mcp.servers import FAKE, opened, produce_ensemble
 from tests.fakes import mcp_official
 from tests.fakes.models import model_of, says
+from tests.fakes.ports import find_port
 from tests.fakes.warm import warm_command
 from tests.faults.virtual import run_virtually
 from vibe_llms import open_session
@@ -44,9 +44,7 @@ async def serve(kind: str) -> AsyncIterator[dict[str, Any]]:
     if kind == "stdio":
         yield {"command": warm_command(SERVER)}
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_port()
     process = await asyncio.create_subprocess_exec(
         *warm_command(SERVER, kind, str(port)),
         stdout=subprocess.DEVNULL,
