@@ -20,7 +20,7 @@ READ = "30000000"
 #: After so many messages, the first turn encodes all; a context that has room for them.
 LONGEST, ROOMY = 100_000, 1 << 40
 #: Against the official packages, at the longest; openai's copies and checks every message.
-BARS = {"anthropic": 0.25, "openai": 0.01, "ollama": 0.25, "google-genai": 0.25}
+BARS = {"anthropic": 0.25, "openai": 0.01, "ollama": 0.25, "google-genai": 0.01}
 
 
 def measure_turns(runs: int) -> list[Row]:
