@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import vibe_llms.base.exceptions
 import vibe_llms.documents
@@ -74,6 +75,15 @@ def test_every_public_name_is_on_one_page_of_the_reference() -> None:
         names = [name for name in package.__all__ if name != "__version__"]
         public += [getattr(package, name) for name in names]
     assert [value for value in public if not any(value is one for one in shown)] == []
+
+
+def test_the_service_that_hosts_the_site_builds_it_with_what_is_here() -> None:
+    settings = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text("utf-8"))
+    install, build, *_, move = settings["build"]["commands"]
+    assert install == "python -m pip install '.[dev]'"
+    script = load_script()
+    assert ROOT / build.removeprefix("python ") == Path(script.__file__)
+    assert move == f"mv {script.SITE.relative_to(ROOT)} _readthedocs/html"
 
 
 def load_script() -> Any:
