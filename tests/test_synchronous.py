@@ -532,6 +532,7 @@ def test_a_run_is_followed_and_cancelled_without_awaiting(session: synchronous.S
     assert [one.identity for one in session.survey_runs()] == [run.identity]
     assert session.access_run(run.identity).cancel() is RunStatus.COMPLETED
     assert (run.survey_approvals(), run.survey_questions()) == ([], [])
+    assert run.survey_calls() == {}
 
 
 def test_a_session_without_a_block_is_closed_at_the_end(home: Path) -> None:

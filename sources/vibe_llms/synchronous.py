@@ -433,8 +433,15 @@ class Run(_Face[Any], Generic[T]):
         return self._portal.call(self._inner.survey_events())
 
     def survey_approvals(self) -> Sequence[CallApproval]:
-        """Return the calls that needed approval."""
+        """Return the calls that needed approval; their arguments are in `survey_calls`."""
         return self._portal.call(self._inner.survey_approvals())
+
+    def survey_calls(self) -> Mapping[str, InvocationCanister]:
+        """Return the stored calls of the turn with their arguments, by identity.
+
+        An approval names its call in `invocation`. The call is stored before it is requested.
+        """
+        return self._portal.call(self._inner.survey_calls())
 
     def steer(self, prompt: Prompt) -> str:
         """Add a message to the turn and return its identity.

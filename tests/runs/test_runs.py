@@ -217,6 +217,24 @@ async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig:
     assert len([one for one in turn.canisters if isinstance(one, ResultCanister)]) == 2
 
 
+async def test_who_decides_reads_the_arguments_of_the_call_in_any_process(rig: Rig) -> None:
+    one, other = await rig.open(approval="ask"), await rig.open(approval="ask")
+    run = await rig.start(one, "twice")
+    _, asked = await wait_for(run, ApprovalRequested)
+    elsewhere = await other.access_run(run.identity)
+    (approval,) = await elsewhere.survey_approvals()
+    calls = await elsewhere.survey_calls()
+    assert calls[approval.invocation].parsed == {"sum": 3}
+    assert [call.name for call in calls.values()] == ["transfer", "look"]
+    await elsewhere.decide(calls[asked.invocation], Decision.DENY)
+    await elsewhere.result()
+    # An earlier turn's calls are not those of this run.
+    conversation = await other.resume(run.record.conversation, model="scripted/talk")
+    later = await other.start(conversation, "Count.")
+    await later.result()
+    assert await later.survey_calls() == {}
+
+
 async def test_a_follower_of_a_run_that_says_nothing_yet_reads_the_store_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
