@@ -65,7 +65,10 @@ NAMES_A_PROVIDER = {
 }
 #: Public classes of one name in several modules: the synchronous faces of asynchronous classes, and
 #: the part of a document beside the part of a scripted reply.
-REPEATED = {"Background", "Conversation", "EventStream", "Part", "Run", "Session", "Windows"}
+REPEATED = {
+    *("Background", "Conversation", "Documents", "EventStream", "Part", "Run", "Runs"),
+    *("Session", "Windows"),
+}
 #: What most programs never need and every start would pay for.
 LATE = {
     ("acp.home", "runs.core.forget_runs"),

@@ -93,10 +93,7 @@ class MessageAdded(_RunEvent, frozen=True, tag="message-added"):
 
 
 class ApprovalRequested(_RunEvent, frozen=True, tag="approval-requested"):
-    """The run waits for a decision on a call; `reason` is why the call needs one.
-
-    `Run.survey_calls` has its arguments.
-    """
+    """The run waits for a decision on a call; `reason` is why the call needs one."""
 
     invocation: str
     name: str
