@@ -18,6 +18,7 @@ from vibe_llms import Decision
 from vibe_llms.base.exceptions import (
     ContentMissing,
     ConversationBusy,
+    ConversationNotFound,
     DecisionRefused,
     LeaseLost,
     RequestError,
@@ -31,7 +32,9 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
     StopReason,
+    SupervisorCanister,
     UserCanister,
+    role_of,
 )
 from vibe_llms.providers import pieces
 from vibe_llms.providers.scripted.client import ScriptedModel
@@ -157,6 +160,30 @@ async def test_runs_of_an_earlier_file_are_listed_and_purged(rig: Rig) -> None:
     found = await (await session.access_runs().access("earlier")).access()
     assert (found.prompt, found.opening) == (begun.prompt, begun.opening)
     assert not await session.access_runs().store.read_events(begun.user, "earlier")
+
+
+async def test_a_new_conversation_is_found_by_its_run_until_a_worker_stores_it(rig: Rig) -> None:
+    one, other = await rig.open(), await rig.open()
+    one.access_runs().worker.pause()
+    conversation = await one.begin("scripted/talk", name="talk")
+    run = await one.start(conversation, "Count.")
+    # A run that is refused, or cancelled before a worker has it, leaves no empty conversation.
+    with pytest.raises(ConversationNotFound):
+        await other.resume("talk")
+    (record,) = await other.survey_runs(conversation=conversation.identity)
+    assert record.identity == run.identity
+    other.access_runs().resume()
+    await (await other.access_run(run.identity)).result()
+    assert (await other.resume("talk")).identity == conversation.identity
+    # What `add` stores is there at once, and the run continues it.
+    added = await one.begin("scripted/talk", name="added")
+    await added.add(SupervisorCanister.from_text("Be brief."))
+    run = await one.start(added, "Count.")
+    assert (await other.resume("added")).identity == run.record.conversation
+    await (await other.access_run(run.identity)).result()
+    assert [role_of(said) for said in (await other.resume("added")).canisters] == [
+        *("supervisor", "user", "assistant")
+    ]
 
 
 async def test_one_run_at_a_time_in_a_conversation(rig: Rig) -> None:
