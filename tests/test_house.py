@@ -65,7 +65,10 @@ NAMES_A_PROVIDER = {
 }
 #: Public classes of one name in several modules: the synchronous faces of asynchronous classes, and
 #: the part of a document beside the part of a scripted reply.
-REPEATED = {"Background", "Conversation", "EventStream", "Part", "Run", "Session", "Windows"}
+REPEATED = {
+    *("Background", "Conversation", "Documents", "EventStream", "Part", "Run", "Runs"),
+    *("Session", "Windows"),
+}
 #: What most programs never need and every start would pay for.
 LATE = {
     ("acp.home", "runs.core.forget_runs"),
@@ -555,6 +558,7 @@ BROAD = {
     "cli.repl.Repl.run": "the terminal, line by line",
     "base.futures.ShieldedFuture.wait": "raised where the result is asked for",
     "base.futures._fulfil": "raised where shielded work is awaited",
+    "invocation.asking.ask": "an approver's own code: raised again with a note that names it",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
     "providers.registry.guard_code": "a plugin's own code: it breaks only itself",

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from vibe_llms.base.configuration import StorageSettings
 from vibe_llms.base.exceptions import (
     ConfigurationError,
     ModelNotFound,
+    PageUnreadable,
     ProviderOverloaded,
     RequestError,
     SessionClosed,
@@ -29,26 +31,51 @@ from vibe_llms.base.exceptions import (
 )
 from vibe_llms.conversations import conversation as asynchronous
 from vibe_llms.conversations import hook_runner, streams
+from vibe_llms.documents import core as documents
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
+from vibe_llms.messages.contents import FileContent
 from vibe_llms.messages.events import Event, MessageProgressEvent, TurnEndedEvent
 from vibe_llms.providers import windows
-from vibe_llms.runs import MessageDelta, Run, RunEnded, RunStatus
+from vibe_llms.runs import MessageDelta, Run, RunEnded, RunStatus, core
 from vibe_llms.session import core as sessions
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.synchronous import Errand, Portal, Session, open_session
+from vibe_llms.synchronous import Errand, Portal, Session, _Face, open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
-#: What runs need of a conversation.
-OF_RUNS = (
-    "begin_recorded",
-    "hand_over_queued",
-    "queue_again",
-    "history",
-    "read_prompt",
-    "refresh",
-    "running",
-    "settings",
-)
+#: Public names that only the asynchronous class has, by the reason.
+LEFT_OUT: dict[type, dict[str, str]] = {
+    asynchronous.Conversation: {
+        "runs need them": (
+            "begin_recorded hand_over_queued history queue_again read_prompt running settings"
+        ),
+        "a turn ends before its call returns": "busy",
+        "the session closes it": "close",
+    },
+    sessions.Session: {
+        "the server needs them": (
+            "access_budgets access_prices access_spending inspect_ensembles is_of_callers"
+        ),
+        "the command needs them": (
+            "choose_model locate_model registered_invokers survey_addresses survey_providers"
+        ),
+        "the tools of an ensemble are asynchronous": "open_ensemble",
+    },
+    Run: {},
+    core.Runs: {
+        "the session has them": "access detach start survey",
+        "the server needs them": "exists find forget",
+        "workers need them": "are_left open",
+        "the session closes it": "close give_back",
+    },
+    documents.Documents: {
+        "the tools of a conversation need them": (
+            "add_page has_attachments_alone offer read_page search shorten survey withdraw"
+        ),
+        "the session closes it": "close",
+    },
+    hook_runner.Background: {"hooks need them": "add postpone tasks"},
+    windows.Windows: {"turns need them": "learn recall"},
+}
 LONG = Part(delay_seconds=3600)
 SLOW = ScriptedReply(parts=(Part(text=("It ", "is ")), LONG), when="wait")
 WORKS = ScriptedReply(parts=(Part(text="Works."),), when=".")
@@ -105,36 +132,68 @@ def test_conversations_are_held_without_awaiting(session: Session) -> None:
 
 
 def test_every_public_method_has_its_twin() -> None:
-    # What only the asynchronous ones have is of use to programs that hold the parts themselves.
-    for face, inner, left_out in (
-        (synchronous.Conversation, asynchronous.Conversation, {"busy", "close", *OF_RUNS}),
-        (
-            synchronous.Session,
-            sessions.Session,
-            {
-                *(
-                    "access_budgets",
-                    "access_prices",
-                    "access_documents",
-                    "access_spending",
-                    "choose_model",
-                    "inspect_ensembles",
-                    "is_of_callers",
-                    "locate_model",
-                    "open_ensemble",
-                ),
-                *("survey_addresses", "survey_providers"),
-                *("access_runs", "registered_invokers"),
-            },
-        ),
-        (synchronous.Run, Run, set()),
-        (synchronous.Background, hook_runner.Background, {"add", "postpone", "tasks"}),
-        (synchronous.Windows, windows.Windows, {"learn", "recall"}),
-    ):
+    for inner, reasons in LEFT_OUT.items():
+        face = getattr(synchronous, inner.__name__)
         names = {name for name in vars(inner) if not name.startswith("_")}
-        assert names - left_out == {name for name in vars(face) if not name.startswith("_")}
-        for name in names - left_out:
-            assert getattr(face, name).__doc__ == getattr(inner, name).__doc__
+        left_out = " ".join(reasons.values()).split()
+        # A name that is left out exists, and once.
+        assert sorted(names & {*left_out}) == sorted(left_out)
+        assert names - {*left_out} == {name for name in vars(face) if not name.startswith("_")}
+        for name in names - {*left_out}:
+            twin, own = getattr(face, name), getattr(inner, name)
+            assert twin.__doc__ == own.__doc__
+            if not isinstance(own, property):
+                assert survey_parameters(twin) == survey_parameters(own), name
+
+
+def test_every_class_without_await_has_its_twin() -> None:
+    faces = {name for name, one in vars(synchronous).items() if is_face(one)}
+    assert faces == {inner.__name__ for inner in LEFT_OUT}
+
+
+def survey_parameters(method: Callable[..., Any]) -> list[tuple[str, Any]]:
+    return [(one.name, one.kind) for one in signature(method).parameters.values()]
+
+
+def is_face(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, _Face) and found is not _Face
+
+
+def test_documents_are_read_and_found_without_awaiting(session: Session, tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "ferries.txt").write_text("The blue ferry leaves at noon.")
+    documents = session.access_documents()
+    assert documents.add("papers", [folder]).read == (str(folder / "ferries.txt"),)
+    (found,) = documents.find("When does the blue ferry leave?", [], ["papers"])
+    assert (found.name, found.text) == ("ferries.txt", "The blue ferry leaves at noon.")
+    note = FileContent(b"It rains.", "text/plain", "note.txt")
+    assert documents.read(note).text == "It rains."
+    assert session.access_documents().find("rain", [note])[0].name == "note.txt"
+    with pytest.raises(RequestError, match="papers2"):
+        documents.refresh("papers2")
+    with pytest.raises(PageUnreadable):
+        documents.fetch("http://127.0.0.1:9/")
+
+
+def test_messages_of_another_process_are_read_without_awaiting(home: Path) -> None:
+    with open_session(home=home) as session, open_session(home=home) as other:
+        conversation = session.begin("scripted/demo")
+        conversation.add("Hello!")
+        other.resume(conversation.identity).converse()
+        assert len(conversation.canisters) == 1
+        conversation.refresh()
+        assert len(conversation.canisters) == 2
+
+
+def test_runs_of_another_process_are_finished_without_awaiting(home: Path) -> None:
+    with open_session(home=home) as session:
+        session.access_runs()._inner.worker.pause()
+        run = session.start(session.begin("scripted/demo"), "Hello!")
+    with open_session(home=home) as other:
+        other.access_runs().finish()
+        assert other.access_run(run.identity).record.status is RunStatus.COMPLETED
+        other.access_runs().resume()
 
 
 def test_learned_windows_are_listed_and_forgotten(session: Session, home: Path) -> None:
@@ -532,6 +591,7 @@ def test_a_run_is_followed_and_cancelled_without_awaiting(session: synchronous.S
     assert [one.identity for one in session.survey_runs()] == [run.identity]
     assert session.access_run(run.identity).cancel() is RunStatus.COMPLETED
     assert (run.survey_approvals(), run.survey_questions()) == ([], [])
+    assert run.survey_calls() == {}
 
 
 def test_a_session_without_a_block_is_closed_at_the_end(home: Path) -> None:

@@ -48,4 +48,6 @@ class Bookings(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python bookings.py PORT")
     HTTPServer(("127.0.0.1", int(sys.argv[1])), Bookings).serve_forever()

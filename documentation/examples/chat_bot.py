@@ -56,4 +56,6 @@ class Bot(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(reply).encode() + b"\n")
 
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python chat_bot.py PORT")
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Bot).serve_forever()

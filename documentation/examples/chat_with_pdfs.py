@@ -30,6 +30,8 @@ async def main(folder: Path) -> None:
             print()
 
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python chat_with_pdfs.py FOLDER")
 try:
     asyncio.run(main(Path(sys.argv[1]).resolve()))
 except (EOFError, KeyboardInterrupt):

@@ -53,7 +53,9 @@ async def main(source: Path, target: Path) -> None:
                     group.create_task(work(row))
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python classify_rows.py SOURCE TARGET")
 try:
     asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
-except* VibeLlmsError as group:
+except* (OSError, VibeLlmsError) as group:
     sys.exit(f"{group.exceptions[0]}; start again to go on")

@@ -8,6 +8,8 @@ from pathlib import Path
 from vibe_llms import ApprovalRequest, Decision, VibeLlmsError, invoker, open_session
 
 MODEL = "anthropic/claude-sonnet-5-5"
+if len(sys.argv) != 3 or not Path(sys.argv[1]).is_dir():
+    sys.exit("usage: python coding_helper.py FOLDER TASK")
 ROOT = Path(sys.argv[1]).resolve()
 
 

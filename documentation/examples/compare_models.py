@@ -41,6 +41,8 @@ async def main(question: str, resumed: str | None) -> None:
         show(list(await asyncio.gather(*(answer(start, model) for model in MODELS))))
 
 
+if len(sys.argv) not in (2, 3):
+    sys.exit("usage: python compare_models.py QUESTION [CONVERSATION]")
 try:
     asyncio.run(main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
 except VibeLlmsError as error:

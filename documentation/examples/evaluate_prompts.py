@@ -51,6 +51,8 @@ async def main(tag: str, files: list[Path]) -> None:
         print(f"| {'mean':30} |", *(f"{one:8.2f} |" for one in means))
 
 
+if len(sys.argv) < 3:
+    sys.exit("usage: python evaluate_prompts.py TAG FILE...")
 try:
     asyncio.run(main(sys.argv[1], [Path(name) for name in sys.argv[2:]]))
 except (OSError, VibeLlmsError) as error:

@@ -37,6 +37,8 @@ def write(lines: list[Line], path: Path) -> None:
         table.writerows(asdict(line) for line in lines)
 
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python extract_table.py FILE")
 source = sys.argv[1]
 target = Path(source).with_suffix(".csv")
 try:

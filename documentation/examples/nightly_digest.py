@@ -45,7 +45,9 @@ async def main(folder: Path) -> str:
     return digest
 
 
+if len(sys.argv) != 3 or not Path(sys.argv[1]).is_dir():
+    sys.exit("usage: python nightly_digest.py FOLDER TARGET")
 try:
     Path(sys.argv[2]).write_text(asyncio.run(main(Path(sys.argv[1]))) + "\n", "utf-8")
-except VibeLlmsError as error:
+except (OSError, VibeLlmsError) as error:
     sys.exit(f"{error}; start again to try once more")

@@ -54,6 +54,8 @@ async def main(url: str, question: str, model: str = "anthropic/claude-sonnet-5-
         print((await conversation.converse(question)).text)
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python openapi_tools.py URL QUESTION")
 try:
     asyncio.run(main(sys.argv[1], sys.argv[2]))
 except (httpx2.HTTPError, ValueError, VibeLlmsError) as error:

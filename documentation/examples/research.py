@@ -54,6 +54,8 @@ async def main(question: str) -> None:
             print(f"[{number}] {source}" + ("" if source in seen else " (was not read)"))
 
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python research.py QUESTION")
 try:
     asyncio.run(main(sys.argv[1]))
 except VibeLlmsError as error:

@@ -26,8 +26,10 @@ async def start() -> str:
 async def decide(identity: str) -> None:
     async with open_session(invokers=TOOLS) as session:
         run = await session.access_run(identity)
-        (call,) = await run.survey_approvals()
-        await run.decide(call.invocation, Decision.ALLOW)
+        calls = await run.survey_calls()
+        for approval in await run.survey_approvals():
+            print("allowing", approval.name, calls[approval.invocation].arguments)
+            await run.decide(approval.invocation, Decision.ALLOW)
         last = 0
         async for cursor, event in run.events():
             last = cursor

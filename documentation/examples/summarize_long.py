@@ -48,6 +48,8 @@ async def main(path: Path, size: int) -> None:
         print(await ask(session, FINAL_MODEL, rule, "\n\n".join(task.result() for task in tasks)))
 
 
+if len(sys.argv) not in (2, 3):
+    sys.exit("usage: python summarize_long.py FILE [CHARACTERS]")
 try:
     asyncio.run(
         main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else PIECE_CHARACTERS)

@@ -37,6 +37,8 @@ async def main(name: str, text: str, glossary: dict[str, str]) -> None:
             print(await translate(conversation, paragraph.strip(), glossary), end="\n\n")
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python translate.py FILE GLOSSARY")
 try:
     glossary = read_glossary(Path(sys.argv[2]))
     source = Path(sys.argv[1])

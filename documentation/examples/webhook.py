@@ -53,6 +53,8 @@ class Webhook(BaseHTTPRequestHandler):
             self.wfile.write(run.encode() + b"\n")
 
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python webhook.py PORT")
 with open_session() as Webhook.session:
     # One request at a time is enough, because none waits for the model.
     HTTPServer(("127.0.0.1", int(sys.argv[1])), Webhook).serve_forever()

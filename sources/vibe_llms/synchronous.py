@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -34,19 +35,25 @@ from vibe_llms.invocation.ensembles import Ensemble
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Cost, T, Turn, UserCanister
 from vibe_llms.messages.events import Event, MessageProgressEvent, TextChunk
-from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.interfaces import Loader, Model, refuse_loading
 from vibe_llms.session import core as sessions
 
 if TYPE_CHECKING:
+    from vibe_llms.conversations.document_texts import DocumentText
     from vibe_llms.conversations.outputs import OutputType
     from vibe_llms.conversations.prompts import Prompt
+    from vibe_llms.documents import core as documents  # noqa: F401  (the string below)
+    from vibe_llms.documents.core import Found
+    from vibe_llms.documents.store import Refreshed
     from vibe_llms.invocation.approval import Decision
     from vibe_llms.invocation.questions import ElicitationAnswer
     from vibe_llms.messages.caching import RequestCaching
-    from vibe_llms.messages.canisters import InvocationCanister
+    from vibe_llms.messages.canisters import DocumentCanister, InvocationCanister
+    from vibe_llms.messages.contents import FileContent
     from vibe_llms.messages.controls import Controls
     from vibe_llms.providers import windows as learned  # noqa: F401  (the string below)
     from vibe_llms.providers.windows import LearnedWindow
+    from vibe_llms.runs import core as runs  # noqa: F401  (the string below)
     from vibe_llms.runs.events import RunEvent
     from vibe_llms.runs.interfaces import (
         CallApproval,
@@ -378,6 +385,7 @@ class Conversation(_Face[asynchronous.Conversation]):
     offer = _through(asynchronous.Conversation.offer)
     converse = _through(asynchronous.Conversation.converse)
     stream = _streams(asynchronous.Conversation.stream)
+    refresh = _through(asynchronous.Conversation.refresh)
     add = _through(asynchronous.Conversation.add)
     cancel = _through(asynchronous.Conversation.cancel)
     steer = _through(asynchronous.Conversation.steer)
@@ -433,8 +441,15 @@ class Run(_Face[Any], Generic[T]):
         return self._portal.call(self._inner.survey_events())
 
     def survey_approvals(self) -> Sequence[CallApproval]:
-        """Return the calls that needed approval."""
+        """Return the calls that needed approval; their arguments are in `survey_calls`."""
         return self._portal.call(self._inner.survey_approvals())
+
+    def survey_calls(self) -> Mapping[str, InvocationCanister]:
+        """Return the stored calls of the turn with their arguments, by identity.
+
+        An approval names its call in `invocation`. The call is stored before it is requested.
+        """
+        return self._portal.call(self._inner.survey_calls())
 
     def steer(self, prompt: Prompt) -> str:
         """Add a message to the turn and return its identity.
@@ -547,6 +562,76 @@ class Windows(_Face["learned.Windows"]):
         return self._portal.call(self._inner.forget(address))
 
 
+class Documents(_Face["documents.Documents"]):
+    """The service that reads and searches documents, for synchronous callers."""
+
+    def read(self, document: FileContent, load: Loader = refuse_loading) -> DocumentText:
+        """Return the text of a file, which is read once and kept. `load` reads references.
+
+        Raises `DocumentUnreadable` with the reason, or `PackageMissing` with the command.
+        """
+        return self._portal.call(self._inner.read(document, load))
+
+    def add(
+        self,
+        collection: str,
+        paths: Iterable[str | Path],
+        progress: Callable[[int, int, str], None] = lambda *_: None,
+        *,
+        follow_links: bool = False,
+    ) -> Refreshed:
+        """Add files and folders to a collection, and read what is new or changed in it.
+
+        Creates the collection if necessary. `progress` and problems are as in
+        `DocumentStore.refresh`.
+        """
+        added = self._inner.add(collection, paths, progress, follow_links=follow_links)
+        return self._portal.call(added)
+
+    def refresh(
+        self,
+        collection: str,
+        progress: Callable[[int, int, str], None] = lambda *_: None,
+        *,
+        failed: bool = False,
+    ) -> Refreshed:
+        """Read the waiting files of a collection of uploads; see `Catalog.refresh`."""
+        return self._portal.call(self._inner.refresh(collection, progress, failed=failed))
+
+    def fetch(self, url: str) -> DocumentCanister:
+        """Return a document from a web address: the main text of a page, or the file there.
+
+        Raises `PageUnreadable` with the reason, such as a private address.
+        """
+        return self._portal.call(self._inner.fetch(url))
+
+    def find(
+        self,
+        request: str,
+        files: Sequence[FileContent],
+        collections: Sequence[str] = (),
+        load: Loader = refuse_loading,
+    ) -> Sequence[Found]:
+        """Return the passages of files and collections that fit a request best, best first.
+
+        The files must have different names. Unreadable files are skipped, unless all are, which
+        raises the first error. Raises `CollectionNotFound` for an unknown collection.
+        """
+        return self._portal.call(self._inner.find(request, files, collections, load))
+
+
+class Runs(_Face["runs.Runs"]):
+    """The service that works on runs, for synchronous callers; `Session` starts and finds them."""
+
+    def resume(self) -> None:
+        """Work on runs left by other processes until the session is closed."""
+        self._portal.call(_call(self._inner.resume))
+
+    def finish(self) -> None:
+        """Work on runs, including those left by other processes, until none remain."""
+        self._portal.call(self._inner.finish())
+
+
 async def _call(function: Callable[[], T]) -> T:
     return function()
 
@@ -640,6 +725,10 @@ class Session(_Face[sessions.Session]):
         conversation. `output` is as in `converse`, but any process checks the reply, against the
         schema of the type; the type itself reads it where this run's `result` is called.
 
+        The run is durable when this returns. A new conversation is stored later, by the worker,
+        with the first message of the turn; until then, other processes find the run but not the
+        conversation. `add` stores a conversation at once.
+
         Raises `ConversationBusy` if the conversation already has such a turn, `RequestError` if no
         other process could rebuild it, for example because a tool was not given to
         `open_session(invokers=...)`.
@@ -660,6 +749,14 @@ class Session(_Face[sessions.Session]):
     def access_run(self, run: str) -> Run:
         """Return a run by its identity or at least the first 4 characters of it."""
         return Run(self._portal, self._portal.call(self._inner.access_run(run)))
+
+    def access_runs(self) -> Runs:
+        """Return the service that starts, finds, and executes runs."""
+        return Runs(self._portal, self._inner.access_runs())
+
+    def access_documents(self) -> Documents:
+        """Return the service that reads and searches the documents of conversations."""
+        return Documents(self._portal, self._inner.access_documents())
 
     @property
     def background(self) -> Background:

@@ -18,6 +18,7 @@ from vibe_llms import Decision
 from vibe_llms.base.exceptions import (
     ContentMissing,
     ConversationBusy,
+    ConversationNotFound,
     DecisionRefused,
     LeaseLost,
     RequestError,
@@ -31,7 +32,9 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
     StopReason,
+    SupervisorCanister,
     UserCanister,
+    role_of,
 )
 from vibe_llms.providers import pieces
 from vibe_llms.providers.scripted.client import ScriptedModel
@@ -159,6 +162,30 @@ async def test_runs_of_an_earlier_file_are_listed_and_purged(rig: Rig) -> None:
     assert not await session.access_runs().store.read_events(begun.user, "earlier")
 
 
+async def test_a_new_conversation_is_found_by_its_run_until_a_worker_stores_it(rig: Rig) -> None:
+    one, other = await rig.open(), await rig.open()
+    one.access_runs().worker.pause()
+    conversation = await one.begin("scripted/talk", name="talk")
+    run = await one.start(conversation, "Count.")
+    # A run that is refused, or cancelled before a worker has it, leaves no empty conversation.
+    with pytest.raises(ConversationNotFound):
+        await other.resume("talk")
+    (record,) = await other.survey_runs(conversation=conversation.identity)
+    assert record.identity == run.identity
+    other.access_runs().resume()
+    await (await other.access_run(run.identity)).result()
+    assert (await other.resume("talk")).identity == conversation.identity
+    # What `add` stores is there at once, and the run continues it.
+    added = await one.begin("scripted/talk", name="added")
+    await added.add(SupervisorCanister.from_text("Be brief."))
+    run = await one.start(added, "Count.")
+    assert (await other.resume("added")).identity == run.record.conversation
+    await (await other.access_run(run.identity)).result()
+    assert [role_of(said) for said in (await other.resume("added")).canisters] == [
+        *("supervisor", "user", "assistant")
+    ]
+
+
 async def test_one_run_at_a_time_in_a_conversation(rig: Rig) -> None:
     session = await rig.open()
     conversation = await session.begin("scripted/slow")
@@ -215,6 +242,24 @@ async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig:
     assert turn.text == "Both are done."
     assert (rig.bank.transfers, rig.bank.looks) == (1, 1)
     assert len([one for one in turn.canisters if isinstance(one, ResultCanister)]) == 2
+
+
+async def test_who_decides_reads_the_arguments_of_the_call_in_any_process(rig: Rig) -> None:
+    one, other = await rig.open(approval="ask"), await rig.open(approval="ask")
+    run = await rig.start(one, "twice")
+    _, asked = await wait_for(run, ApprovalRequested)
+    elsewhere = await other.access_run(run.identity)
+    (approval,) = await elsewhere.survey_approvals()
+    calls = await elsewhere.survey_calls()
+    assert calls[approval.invocation].parsed == {"sum": 3}
+    assert [call.name for call in calls.values()] == ["transfer", "look"]
+    await elsewhere.decide(calls[asked.invocation], Decision.DENY)
+    await elsewhere.result()
+    # An earlier turn's calls are not those of this run.
+    conversation = await other.resume(run.record.conversation, model="scripted/talk")
+    later = await other.start(conversation, "Count.")
+    await later.result()
+    assert await later.survey_calls() == {}
 
 
 async def test_a_follower_of_a_run_that_says_nothing_yet_reads_the_store_once(

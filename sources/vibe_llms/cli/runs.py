@@ -46,7 +46,6 @@ from vibe_llms.runs.descriptions import (
     AskedQuestion,
     QueuedMessage,
     RunDescription,
-    read_calls,
     read_title,
     view_run,
 )
@@ -526,7 +525,7 @@ async def _ask(
     questions: Questions, run: Run, approval: CallApproval, *, whole: bool
 ) -> CallApproval | None:
     """Ask about a call and record the decision; return None if it is left open."""
-    calls = await read_calls(run)
+    calls = await run.survey_calls()
     call = calls.get(approval.invocation)
     if call is None:
         raise DecisionRefused(f"the call {approval.invocation!r} is no longer stored")

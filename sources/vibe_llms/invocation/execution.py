@@ -34,6 +34,7 @@ from vibe_llms.messages.tracing import Tracer
 _LOGGER = get_logger("vibe_llms.invocation")
 
 INTERRUPTED = "The call was interrupted before it returned; its outcome is unknown."
+_NOT_BEGUN = "The call did not run: the turn ended before it began."
 
 
 class CallSuspended(Exception):
@@ -79,8 +80,8 @@ async def execute(
     """Run all calls and keep each result when it arrives; return the suspended calls.
 
     A failing tool does not affect the others. If the task is cancelled, so are the tools, and a
-    call without a result gets one that says so. Exceptions from `keep` or the event handler stop
-    all calls and are raised. Every call that started also sends an end event.
+    call without a result gets one that says if it began. Exceptions from `admit`, `keep` or the
+    event handler stop all calls and are raised. Every call that started also sends an end event.
     """
     unanswered = {invocation.identity: invocation for invocation in invocations}
     suspended: list[InvocationCanister] = []
@@ -145,7 +146,10 @@ async def execute(
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
     finally:
-        missing = {name: _failure(call, INTERRUPTED) for name, call in unanswered.items()}
+        missing = {
+            name: _failure(call, INTERRUPTED if name in begun else _NOT_BEGUN)
+            for name, call in unanswered.items()
+        }
         try:
             if missing:
                 await execution.keep(tuple(missing.values()))

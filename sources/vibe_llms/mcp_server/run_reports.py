@@ -12,7 +12,6 @@ from msgspec import Meta, Struct
 from vibe_llms.mcp_server.bounds import MOST_BYTES, cut_text
 from vibe_llms.mcp_server.calls import McpCall
 from vibe_llms.messages.canisters import Usage
-from vibe_llms.runs.descriptions import read_calls
 from vibe_llms.runs.events import (
     AnswerRequested,
     ApprovalRequested,
@@ -183,7 +182,7 @@ class RunFollower:
 
     async def _describe_open(self) -> list[WaitsFor]:
         approvals, questions = await self.survey_open()
-        calls = await read_calls(self.run) if approvals else {}
+        calls = await self.run.survey_calls() if approvals else {}
         most = MOST_BYTES // max(len(approvals) + len(questions), 1)
         waits = []
         for one in approvals:

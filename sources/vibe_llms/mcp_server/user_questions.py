@@ -19,7 +19,6 @@ from vibe_llms.invocation.questions import ElicitationAnswer, write_form
 from vibe_llms.mcp_server.calls import ClientRequest, McpCall
 from vibe_llms.mcp_server.run_reports import RunFollower
 from vibe_llms.messages.hidden import visible
-from vibe_llms.runs.descriptions import read_calls
 from vibe_llms.runs.interfaces import CallApproval, RunQuestion, RunStatus
 
 _ALLOW, _REASON = "allow", "reason"
@@ -100,7 +99,7 @@ async def _ask(
     seconds: float,
 ) -> bool:
     """Ask the user, and pass the answers on; return True if nothing was left undecided."""
-    calls = await read_calls(follower.run) if isinstance(asked[0], CallApproval) else {}
+    calls = await follower.run.survey_calls() if isinstance(asked[0], CallApproval) else {}
     requests: dict[str, ClientRequest] = {}
     for one in asked:
         if isinstance(one, CallApproval):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Self
 
@@ -10,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from vibe_llms.invocation.questions import ElicitationField
-from vibe_llms.messages.canisters import InvocationCanister, Turn, UserCanister
+from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import text_of
 from vibe_llms.runs.interfaces import (
     OUTLINE_CHARACTERS,
@@ -19,7 +18,7 @@ from vibe_llms.runs.interfaces import (
     RunStatus,
     read_lines,
 )
-from vibe_llms.runs.run import Run
+from vibe_llms.runs.run import Run, find_calls
 
 
 class RunDescription(Struct, kw_only=True):
@@ -129,7 +128,7 @@ class RunView(RunDescription, kw_only=True):
 async def view_run(run: Run) -> RunView:
     """Describe a run with its approvals and questions."""
     turn = await run.read()
-    calls = _find_calls(turn)
+    calls = find_calls(turn)
     approvals = [
         RunCall(
             invocation=one.invocation,
@@ -148,15 +147,6 @@ async def view_run(run: Run) -> RunView:
     return RunView(
         **described, approvals=approvals, questions=questions, queued=queued, output=turn.output
     )
-
-
-async def read_calls(run: Run) -> Mapping[str, InvocationCanister]:
-    """Return the stored calls of a run by identity."""
-    return _find_calls(await run.read())
-
-
-def _find_calls(turn: Turn) -> Mapping[str, InvocationCanister]:
-    return {one.identity: one for one in turn.canisters if isinstance(one, InvocationCanister)}
 
 
 def read_title(record: RunRecord) -> str:

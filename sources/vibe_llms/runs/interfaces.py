@@ -156,7 +156,7 @@ class Lease(Struct, frozen=True):
 
 
 class CallApproval(Struct, frozen=True, kw_only=True):
-    """A call that needs approval.
+    """A call that needs approval; `Run.survey_calls` has its arguments.
 
     `definition` is a hash of the tool's definition and rule: if they change, the decision is void.
     `allowed` is None until it is decided. With `always`, it is allowed for each later call of the

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Generic
+from typing import Any, Generic
 
 from vibe_llms.base.exceptions import DecisionRefused, RunFailed
 from vibe_llms.conversations.prompts import Prompt
@@ -136,8 +136,15 @@ class Run(Generic[T]):
         return found
 
     async def survey_approvals(self) -> Sequence[CallApproval]:
-        """Return the calls that needed approval."""
+        """Return the calls that needed approval; their arguments are in `survey_calls`."""
         return await self._store.survey_approvals(self._record.user, self.identity)
+
+    async def survey_calls(self) -> Mapping[str, InvocationCanister]:
+        """Return the stored calls of the turn with their arguments, by identity.
+
+        An approval names its call in `invocation`. The call is stored before it is requested.
+        """
+        return find_calls(await self.read())
 
     async def decide(
         self, invocation: str | InvocationCanister, decision: Decision
@@ -247,3 +254,8 @@ class Run(Generic[T]):
     async def read(self) -> Turn[T]:
         """Return the durable part of the turn; it has no output before the run has completed."""
         return await self._read_turn(await self.access())
+
+
+def find_calls(turn: Turn[Any]) -> Mapping[str, InvocationCanister]:
+    """Return the calls of a turn by identity."""
+    return {one.identity: one for one in turn.canisters if isinstance(one, InvocationCanister)}

@@ -302,6 +302,10 @@ class Session:
         conversation. `output` is as in `converse`, but any process checks the reply, against the
         schema of the type; the type itself reads it where this run's `result` is called.
 
+        The run is durable when this returns. A new conversation is stored later, by the worker,
+        with the first message of the turn; until then, other processes find the run but not the
+        conversation. `add` stores a conversation at once.
+
         Raises `ConversationBusy` if the conversation already has such a turn, `RequestError` if no
         other process could rebuild it, for example because a tool was not given to
         `open_session(invokers=...)`.
