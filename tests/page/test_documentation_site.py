@@ -100,6 +100,34 @@ QUESTIONS = {
     "base url": "how-to/add-a-compatible-server/",
     # https://github.com/ian-kent/gptchat/issues/12
     "context length exceeded": "how-to/keep-a-long-conversation-going/",
+    # https://github.com/ChatGPTNextWeb/NextChat/issues/937
+    "how many tokens did this conversation use": "how-to/choose-a-provider/",
+    # https://github.com/danny-avila/LibreChat/issues/1660
+    "import chatgpt export": "how-to/import-your-history/",
+    # https://github.com/pydantic/pydantic-ai/issues/843
+    "limit number of tool calls": "how-to/offer-a-function/",
+    # https://github.com/ollama/ollama/issues/10209
+    "disable streaming": "how-to/stream-events/",
+    # https://github.com/BerriAI/litellm/issues/13814
+    "debug log requests": "how-to/handle-errors/",
+    # https://github.com/langroid/langroid/issues/494
+    "mock llm in tests": "how-to/test-your-program/",
+    # https://github.com/anomalyco/opencode/issues/45162
+    "stop generation": "how-to/interrupt-a-turn/",
+    # https://github.com/huggingface/chat-ui/issues/1335
+    "change model in the middle of a conversation": "how-to/switch-the-model/",
+    # https://github.com/simonw/llm/issues/728
+    "reasoning effort": "how-to/choose-a-provider/",
+    # https://github.com/sigoden/aichat/issues/108
+    "where is the config file": "how-to/configure/",
+    # https://github.com/microsoft/vscode/issues/265496
+    "use vscode / zed": "how-to/use-from-an-acp-editor/",
+    # https://github.com/anomalyco/opencode/issues/13741
+    "fork from an earlier message": "how-to/continue-fork-undo/",
+    # https://github.com/Aider-AI/aider/issues/2442
+    "lm studio": "how-to/add-a-compatible-server/",
+    # https://github.com/google-gemini/gemini-cli/pull/20848
+    "image generation": "how-to/generate-images/",
 }
 
 
