@@ -165,6 +165,21 @@ def read_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def closed_network() -> Iterator[None]:
+    """No test reaches further than this machine."""
+    connect = socket.socket.connect
+
+    def connect_here(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"a test wanted to reach {address}")
+        connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_here)
+        yield
+
+
 @pytest.fixture(scope="session")
 def warm_process() -> Iterator[None]:
     """Servers of `tests.fakes.warm` start at once."""
@@ -194,26 +209,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # A port where nothing listens, and no search for servers, whatever runs on this machine.
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     monkeypatch.setenv("VIBE_LLMS_LOCAL_SERVERS", "0")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def no_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key of another test is taken out of the words of this one."""
+    # No key of another test is taken out of the words of this one.
     monkeypatch.setattr(redaction, "_KNOWN", {})
-
-
-@pytest.fixture(autouse=True)
-def closed_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reaches further than this machine."""
-    connect = socket.socket.connect
-
-    def connect_here(self: socket.socket, address: Any) -> None:
-        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
-            raise AssertionError(f"a test wanted to reach {address}")
-        connect(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", connect_here)
+    return folder
 
 
 @pytest.fixture

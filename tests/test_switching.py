@@ -34,6 +34,7 @@ from tests.fakes import (
     vertex,
     vertex_clients,
 )
+from tests.fakes.interfaces import MAKERS
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
 from vibe_llms import open_session
@@ -287,9 +288,6 @@ def _speakers() -> list[Speaker]:
     ]
 
 
-#: Whose wire a row of Azure or Vertex AI speaks.
-MAKERS = {"azure": "openai", "azure-chat": "openai-chat", "azure-anthropic": "anthropic"}
-MAKERS |= {"vertex": "gemini", "vertex-anthropic": "anthropic"}
 _CLOUDS: Mapping[str, Callable[[], Any]] = {
     "azure": azure.FakeAzure,
     "azure-chat": azure.FakeAzure,

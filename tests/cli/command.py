@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.terminal import COMMAND, LONGEST_SECONDS
+from tests.cli.terminal import COMMAND, LONGEST_SECONDS, is_warm
+from tests.fakes.warm import warm_module
 from vibe_llms.cli.main import main
 
 
@@ -47,6 +48,8 @@ def run(
     **options: Any,
 ) -> Outcome:
     """Run the command in a process of its own, its three streams being pipes."""
+    if is_warm(command, environment):
+        command = warm_module("vibe_llms")
     done = subprocess.run(
         [*command, *arguments],
         input=data,

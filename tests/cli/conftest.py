@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.terminal import warming
 from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.fakes.postgres import TestDatabase, temporary_database
 
@@ -16,6 +17,12 @@ def claude(fake_anthropic: FakeAnthropic, monkeypatch: pytest.MonkeyPatch) -> Fa
     monkeypatch.setenv("VIBE_LLMS_PROVIDERS__ANTHROPIC__BASE_URL", fake_anthropic.url)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     return fake_anthropic
+
+
+@pytest.fixture
+def warm(warm_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is forked from a process that has imported it, where its start is no subject."""
+    monkeypatch.setattr(warming, "command", True)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from tests.fakes.warm import WarmProcess
+
 LONGEST_SECONDS = 60.0
 #: What a person may press, and the bytes that a terminal sends for it.
 KEYS = {
@@ -40,6 +42,27 @@ NEXT_PROMPT = rf"\x1b\[\?2004l(?s:.*?){PROMPT}"
 #: Every terminal is asked where its cursor is, and answers.
 WHERE, _HERE = "\x1b[6n", b"\x1b[1;1R"
 COMMAND = (sys.executable, "-m", "vibe_llms")
+#: Variables that Python itself reads when it starts, as a warm process had them.
+_READ_AT_THE_START = {
+    name: os.environ.get(name)
+    for name in ("PYTHONPATH", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONWARNINGS", "LC_ALL", "LANG")
+}
+
+
+def is_warm(command: Sequence[str], environment: Mapping[str, str] | None) -> bool:
+    """Whether a process may come from the warm one: tests ask for it by the fixture `warm`."""
+    given = {**os.environ, **(environment or {})}
+    alike = all(given.get(name) == value for name, value in _READ_AT_THE_START.items())
+    return warming.command and command is COMMAND and alike
+
+
+class Warming:
+    """Whether the command is not started but forked."""
+
+    command = False
+
+
+warming = Warming()
 
 
 class Terminal:
@@ -66,6 +89,7 @@ class Terminal:
                 self._environment.pop(name, None)
         self._size = (lines, columns)
         self._pipes = pipes or {}
+        self._is_warm = is_warm(command, environment) and not pipes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.output = ""
         self._seen = 0
@@ -80,13 +104,17 @@ class Terminal:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
         streams: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, **self._pipes}
-        self.process = subprocess.Popen(
-            self._arguments,
-            env=self._environment,
-            start_new_session=True,
-            preexec_fn=control,  # noqa: PLW1509
-            **streams,
-        )
+        self.process: subprocess.Popen[bytes] | WarmProcess
+        if self._is_warm:
+            self.process = WarmProcess(self._arguments[2:], self._environment, slave)
+        else:
+            self.process = subprocess.Popen(
+                self._arguments,
+                env=self._environment,
+                start_new_session=True,
+                preexec_fn=control,  # noqa: PLW1509
+                **streams,
+            )
         os.close(slave)
         return self
 

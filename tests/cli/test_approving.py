@@ -14,6 +14,7 @@ from tests.fakes import mcp_server
 from vibe_llms.cli.tool_questions import draw_arguments
 from vibe_llms.messages.canisters import InvocationCanister
 
+pytestmark = pytest.mark.usefixtures("warm")
 SERVER = Path(mcp_server.__file__)
 REFUSED = "The call was not allowed: the user said no."
 QUESTION = r"Run fake/echo\?"

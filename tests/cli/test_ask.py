@@ -15,6 +15,8 @@ from tests.cli.command import Outcome, invoke
 from tests.cli.terminal import Terminal
 from tests.documents.making import make_pdf
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PAGES = ["The harbour was built in 1911.", "The keeper of the lighthouse is called Ada."]
 
 

@@ -18,6 +18,8 @@ from tests.cli.command import Outcome, invoke, run, script_of, write_script
 from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Screen, Terminal
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _MARKDOWN = "{ text = '''# Title\n\nSome **bold** text.\n\n- one\n- two\n''' }"
 
 

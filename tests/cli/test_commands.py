@@ -14,6 +14,8 @@ from vibe_llms.cli import commands, other_programs
 from vibe_llms.cli.commands import COMMANDS, command, run_command
 from vibe_llms.cli.typed_commands import find_command
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _HEAVY = {
     "rich",
     "prompt_toolkit",

@@ -38,6 +38,8 @@ from vibe_llms.storage.interfaces import Details
 from vibe_llms.synchronous import open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, scripted_model
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def begin(*arguments: str) -> str:
     """A conversation; gives its identity."""

@@ -52,6 +52,8 @@ from vibe_llms.messages.events import (
 )
 from vibe_llms.transcripts.usages import describe_usage
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _CALL = InvocationCanister(name="weather", arguments='{"city":\n"Rome"}')
 
 

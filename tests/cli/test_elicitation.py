@@ -14,7 +14,7 @@ from tests.fakes import mcp_asking
 from tests.fakes.mcp_http import FakeMcp
 from tests.fakes.warm import warm_command
 
-pytestmark = pytest.mark.usefixtures("warm_process")
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def write_row(home: Path, **keys: object) -> None:

@@ -46,6 +46,8 @@ from vibe_llms.messages.markdown import escape_html
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.transcripts.exports import export
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
 SOURCE = Provenance("module", "anthropic", "claude-test")
 #: What a page may contain, and with which attributes.

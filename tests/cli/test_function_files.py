@@ -9,6 +9,8 @@ import pytest
 from tests.cli.command import invoke
 from tests.cli.terminal import Terminal
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SUMS = '''
 with open(__file__ + ".ran", "a") as ran:
     ran.write("x")

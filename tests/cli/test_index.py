@@ -14,6 +14,8 @@ from tests.cli.terminal import Terminal
 from tests.documents.making import make_pdf
 from vibe_llms.opening import open_session
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -16,6 +16,8 @@ from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
 from vibe_llms.base.credentials import read_keys
 from vibe_llms.base.keys import store_key
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _KEY = "sk-canary-0123456789abcdef"
 
 

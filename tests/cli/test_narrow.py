@@ -13,6 +13,8 @@ from vibe_llms.cli.display import Display
 from vibe_llms.cli.text import Flow, width
 from vibe_llms.messages.events import MessageProgressEvent, ReasoningChunk
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _LONG = "Answers with the help of documents, web pages, Python and a very long description of it."
 
 

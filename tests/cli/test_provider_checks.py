@@ -20,6 +20,8 @@ from vibe_llms.messages.contents import ImageContent
 from vibe_llms.messages.controls import Controls
 from vibe_llms.testing import FakeServer, Part, ScriptedReply, fake_server
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 WIRES = {
     "anthropic": "claude-sonnet-5-5",
     "openai": "gpt-6.1-sol",

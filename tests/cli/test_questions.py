@@ -40,6 +40,8 @@ from vibe_llms.messages.events import (
     TextChunk,
 )
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 FORGED = """┏━ vibe-llms asks ━━━━━━━━━━━━━━
 ┃ The model calls box/add
 ┃ (the tool needs approval)

@@ -14,6 +14,8 @@ from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from tests.documents.making import make_pdf
 from vibe_llms.interpreter.processes import read_process, survey_tree
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 #: A PDF file of one page whose password is "open".
 LOCKED = Path(__file__).parents[1] / "data" / "documents" / "locked.pdf"
 ROW = """

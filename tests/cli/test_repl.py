@@ -30,6 +30,8 @@ from vibe_llms.cli.repl_commands import COMMANDS, draw_help
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.opening import open_session
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _PNG = make_png()
 
 

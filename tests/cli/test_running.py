@@ -23,6 +23,8 @@ from vibe_llms.cli.running import finish_work, run_turn
 from vibe_llms.messages.canisters import StopReason, Turn, UserCanister
 from vibe_llms.opening import open_session
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _WORDS = [f"word{n} " for n in range(60)]
 _SLOW = script_of(*(f"{{ text = '{word}' }}, {{ delay-seconds = 0.02 }}" for word in _WORDS))
 

@@ -16,6 +16,8 @@ from tests.cli.command import invoke, run
 from tests.cli.terminal import PROMPT, Terminal
 from vibe_llms.cli import runs
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 #: An ensemble with an effect, as a plugin has it.
 BANK = """
 from pathlib import Path

@@ -19,6 +19,8 @@ from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.tool_lists import ToolListFile
 from vibe_llms.ensembles.pins import Definition, ToolChange
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SECRET = "sesame-open-sesame"
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.cli.command import invoke
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_the_places_are_printed(home: Path) -> None:
     assert invoke("config", "path").output == f"{home / 'config.toml'}\n"

@@ -12,6 +12,8 @@ from tests.cli.command import Outcome, invoke
 from tests.cli.test_completion import names
 from tests.skills.folders import write_skill
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 DEMO = ("-m", "scripted/demo")
 
 

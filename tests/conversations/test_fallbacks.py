@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure
-from tests.fakes.interfaces import VENDORS, VERTEX, RecordedInterface
+from tests.fakes.interfaces import VENDORS, VERTEX, RecordedInterface, slow_if_repeated
 from vibe_llms import Session, open_session
 from vibe_llms.base.exceptions import (
     ContextOverflow,
@@ -327,7 +327,13 @@ ROWS = (*VENDORS.values(), *VERTEX.values())
 PAIRS = [(one, other) for one in ROWS for other in ROWS if one is not other]
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS, ids=[f"{a.row}-{b.row}" for a, b in PAIRS])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(a, b, id=f"{a.row}-{b.row}", marks=slow_if_repeated(a.row, b.row))
+        for a, b in PAIRS
+    ],
+)
 async def test_a_model_of_another_wire_takes_over_the_history(
     one: RecordedInterface, other: RecordedInterface, tmp_path: Path
 ) -> None:

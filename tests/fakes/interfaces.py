@@ -62,7 +62,8 @@ class HttpInterface(Interface):
     events come before its first words and the first `spoken` hold these. `late` are errors within a
     stream, by a word for their class. `lines` is whether events are lines of JSON. `lost` is what a
     server says of a model that it does not have, where it does not say so by itself; `extras` are
-    what its row needs in addition to an address.
+    what its row needs in addition to an address. `maker` is the row whose wire a row of a cloud
+    speaks.
     """
 
     produce_server: Callable[..., Any]
@@ -78,6 +79,7 @@ class HttpInterface(Interface):
     lines: bool = False
     lost: HttpAnswer | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
+    maker: str = ""
 
     def serve(self) -> Any:
         return self.produce_server()
@@ -492,6 +494,7 @@ AZURE = {
         connect=azure_clients.azure_model(row),
         recordings=recorded,
         lost=azure.LOST,
+        maker=usual.row,
     )
     for row, usual, recorded in (
         ("azure", RESPONSES, azure_recordings.RESPONSES),
@@ -509,6 +512,7 @@ VERTEX = {
         connect=vertex_clients.vertex_model(row),
         recordings=recorded,
         lost=vertex.lose("gone"),
+        maker=usual.row,
         extras={
             "project": vertex.PROJECT,
             "location": vertex.LOCATION,
@@ -521,6 +525,8 @@ VERTEX = {
         ("vertex-anthropic", ANTHROPIC, vertex_recordings.ANTHROPIC),
     )
 }
+#: The rows of clouds, each with the row whose wire it speaks.
+MAKERS = {row: one.maker for row, one in {**AZURE, **VERTEX}.items()}
 #: One row for each wire of a vendor.
 VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA, BEDROCK, GEMINI)}
 SERVERS = {**VENDORS, **AZURE, **VERTEX, SHOUT.row: SHOUT}
@@ -533,32 +539,32 @@ _STREAMED = [*VENDORS.values(), AZURE["azure"], AZURE["azure-chat"]]
 RECORDED = [(one, name) for one in _STREAMED for name in one.recordings.names]
 
 
-def every(fits: Callable[[Interface], bool]) -> pytest.MarkDecorator:
-    """Every interface of some kind."""
-    return _each({name: one for name, one in EVERY.items() if fits(one)})
+def slow_if_repeated(*rows: str, clouds: bool = False) -> Sequence[pytest.MarkDecorator]:
+    """The marks of a case with these rows: slow if the row of a maker shows the same.
+
+    At clouds only addresses, keys and errors differ. Tests of these have `clouds`: then only two of
+    the three rows at Azure are slow, of which the third shows what Azure does otherwise.
+    """
+    repeating = ("azure-chat", "azure-anthropic") if clouds else MAKERS
+    return (pytest.mark.slow,) if any(row in repeating for row in rows) else ()
 
 
-#: Two of the three at Azure, of which the third shows what Azure does otherwise.
-_ALIKE = ("azure-chat", "azure-anthropic")
-
-
-def _each(
-    interfaces: Mapping[str, Interface], slow: Mapping[str, Interface] | None = None
-) -> pytest.MarkDecorator:
-    """Each interface; those that repeat what others show are left to the slow tests."""
-    left = {*_ALIKE, *(slow or {})}
+def every(fits: Callable[[Interface], bool], *, clouds: bool = False) -> pytest.MarkDecorator:
+    """Every interface of some kind; those that repeat others are left to the slow tests."""
     return pytest.mark.parametrize(
         "interface",
         [
-            pytest.param(one, id=name, marks=pytest.mark.slow if name in left else ())
-            for name, one in {**interfaces, **(slow or {})}.items()
+            pytest.param(one, id=name, marks=slow_if_repeated(name, clouds=clouds))
+            for name, one in EVERY.items()
+            if fits(one)
         ],
     )
 
 
 every_interface = every(lambda one: True)
-every_server = _each(SERVERS)
-every_vendor = _each(VENDORS, slow={**AZURE, **VERTEX})
+every_server = every(lambda one: isinstance(one, HttpInterface))
+every_server_of_clouds_too = every(lambda one: isinstance(one, HttpInterface), clouds=True)
+every_vendor = every(lambda one: isinstance(one, RecordedInterface))
 #: Every recorded stream; of those at Azure and on Vertex AI, two in the
 #: ordinary run.
 every_recording = pytest.mark.parametrize(
@@ -567,9 +573,7 @@ every_recording = pytest.mark.parametrize(
         pytest.param(
             *(one, name),
             id=f"{one.row}-{name}",
-            marks=pytest.mark.slow
-            if one.row in {**AZURE, **VERTEX} and name not in ("text", "tools")
-            else (),
+            marks=() if name in ("text", "tools") else slow_if_repeated(one.row),
         )
         for one, name in RECORDED
     ],

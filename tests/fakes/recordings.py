@@ -686,11 +686,14 @@ class ReplayTransport:
 
 
 def places(raw: bytes, step: int) -> list[int]:
-    """Where a stream is cut: at every `step`-th byte, and wherever that tears a character."""
+    """Where a stream is cut: at every `step`-th byte, and wherever that tears a character.
+
+    At its beginning and its end there are more places.
+    """
     torn = (
         at for at in range(1, len(raw)) if raw[at - 1] > 127 or {*raw[at - 1 : at + 1]} & {10, 13}
     )
-    ends = (*range(8), *range(max(len(raw) - 60, 0), len(raw) + 1))
+    ends = (*range(8), *range(len(raw), max(len(raw) - 60, 0), -min(step, 4)))
     return sorted({*ends, *range(8, len(raw), step), *torn})
 
 

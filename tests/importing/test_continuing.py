@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.interfaces import slow_if_repeated
 from tests.fakes.llamacpp import FakePackage
 from tests.importing.fixtures import FIXTURES
 from tests.test_switching import ROWS, LocalServer, LocalSpeaker, Speaker, speakers
@@ -57,7 +58,7 @@ def survey_bodies(speaker: Speaker) -> Iterator[bytes]:
         yield bytes(getattr(request, "body", b"") or b"")
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", [pytest.param(row, marks=slow_if_repeated(row)) for row in ROWS])
 @pytest.mark.parametrize("source", FIXTURES)
 async def test_an_imported_conversation_goes_on(
     source: str, row: str, serve: Callable[[str], Speaker], tmp_path: Path

@@ -14,8 +14,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.cli.terminal import COMMAND
 from tests.ensembles.mcp.servers import ASKING
+from tests.fakes.warm import warm_module
 from tests.server.conftest import Served, serving
 
 #: How the client opens a connection: with a handshake, and without one.
@@ -104,7 +104,7 @@ open-seconds = 60
 
 def start(*options: str, mode: Any = "auto", **callbacks: Any) -> Client:
     """A client of `vibe-llms mcp serve`, in the environment of the test."""
-    command, *arguments = [*COMMAND, "mcp", "serve", *options]
+    command, *arguments = warm_module("vibe_llms", "mcp", "serve", *options)
     server = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
     return Client(server, mode=mode, read_timeout_seconds=60, **callbacks)
 

@@ -1,5 +1,6 @@
 """Model attributes from TOML: general patterns first, the most specific one last."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -151,6 +152,8 @@ def _bound_output(attributes: ModelAttributes) -> ModelAttributes:
     return msgspec.structs.replace(attributes, controls={**controls, "output-tokens": bounded})
 
 
+# Each client of a row sorts the same shipped patterns, and a server has clients of many users.
+@functools.lru_cache(4096)
 def specificity(pattern: str) -> int:
     """Return the minimum number of literal characters that a regular expression requires.
 

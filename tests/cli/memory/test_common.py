@@ -10,6 +10,8 @@ import pytest
 from tests.cli.command import invoke, write_script
 from tests.cli.terminal import PROMPT, Terminal
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 KEY = "sk-ant-api03-Xy7klPq29fZsLm41TgRb"
 SECRETS = [
     (f"My API key is {KEY}", "My API key is [secret]", KEY),

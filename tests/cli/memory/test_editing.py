@@ -15,6 +15,8 @@ from tests.cli.terminal import Terminal
 from vibe_llms.cli.memory import editing
 from vibe_llms.memory import files
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 Editor: TypeAlias = Callable[[str], None]
 
 

@@ -16,6 +16,8 @@ from tests.cli.terminal import Terminal
 from vibe_llms.base.folders import replace_file
 from vibe_llms.memory import files
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_a_memory_goes_into_a_file_and_comes_back(home: Path, tmp_path: Path) -> None:
     remember("Ada keeps bees.", "--topic", "hobby")

@@ -16,6 +16,8 @@ from vibe_llms.cli.memory import facts
 from vibe_llms.memory import files
 from vibe_llms.memory.entries import LARGEST_BYTES
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_a_fact_is_added_found_changed_deleted_and_forgotten(home: Path) -> None:
     identity = remember("Ada keeps bees.", "--topic", "hobby", "--importance", "0.9")

@@ -19,6 +19,8 @@ from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.journal import Journal
 from vibe_llms.memory.tickets import Ticket
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def ask(*arguments: str, answer: str) -> tuple[int, str]:
     """The status, and what is shown, where an answer is given."""

@@ -13,6 +13,8 @@ from tests.memory.repositories import ask_git
 from vibe_llms.base.exceptions import StorageError
 from vibe_llms.memory.versions import Versions
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def versioned(home: Path) -> Path:

@@ -25,6 +25,8 @@ from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
 from vibe_llms.base.configuration import load_configuration
 from vibe_llms.cli.memory.ingesting import survey_ingestion
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _FACT = json.dumps({"facts": [{"statement": "The user has a cat called Tom"}]})
 SCRIPT = f"""
 [[replies]]

@@ -20,6 +20,8 @@ from vibe_llms.cli.repl import Repl
 from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.opening import open_session
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _FACT = json.dumps({"facts": [{"statement": "The user has a cat called Tom"}]})
 SCRIPT = f"""
 [[replies]]

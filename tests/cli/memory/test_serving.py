@@ -18,6 +18,8 @@ from tests.fakes.loading import loads
 from vibe_llms.base.configuration import find_places
 from vibe_llms.embedding.serving import Served, find_server
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ROOT = Path(__file__).parents[3]
 
 

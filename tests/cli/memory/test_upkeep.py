@@ -14,6 +14,8 @@ from tests.cli.command import invoke, remember
 from tests.cli.terminal import Terminal
 from vibe_llms.memory.changes import HeldScope
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_edits_by_hand_are_printed_until_ctrl_c(home: Path) -> None:
     invoke("memory", "add", "Ada keeps bees.")

@@ -42,7 +42,9 @@ from vibe_llms.base.exceptions import (
 from vibe_llms.messages.contents import AudioContent, ImageContent, TextualContent, VideoContent
 from vibe_llms.messages.controls import Controls
 
-every_interface_with_a_key = every(lambda one: isinstance(one, HttpInterface) and bool(one.lost))
+every_interface_with_a_key = every(
+    lambda one: isinstance(one, HttpInterface) and bool(one.lost), clouds=True
+)
 PAGE = b"<html><body>Welcome to nginx!</body></html>"
 WRONG_KEY = "sk-wrong-0123456789-0123456789"
 
@@ -141,7 +143,7 @@ async def converse(interface: Interface, server: Any, case: Case) -> VibeLlmsErr
     return error
 
 
-@every(lambda one: one.checks)
+@every(lambda one: one.checks, clouds=True)
 @pytest.mark.parametrize("name", CASES)
 async def test_bad_input_is_reported_early_and_clearly(name: str, interface: Interface) -> None:
     await check_case(interface, CASES[name])

@@ -71,7 +71,7 @@ async def _left(interface: Interface, backend: Any, count: int, patience: float)
 async def test_a_cancelled_turn_ends_its_reply_and_the_next_is_accepted(
     interface: Interface, rounds: Callable[[int, int], int]
 ) -> None:
-    await check_cancels(interface, rounds(12, 200))
+    await check_cancels(interface, rounds(8, 200))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.interfaces import HttpInterface, Player, every_server
+from tests.fakes.interfaces import HttpInterface, Player, every_server_of_clouds_too
 from tests.fakes.server import HttpAnswer
 from vibe_llms.base.exceptions import (
     CredentialRefused,
@@ -50,7 +50,7 @@ async def fail(interface: HttpInterface, answers: Sequence[HttpAnswer]) -> list[
     return errors
 
 
-@every_server
+@every_server_of_clouds_too
 async def test_a_failure_is_the_error_of_its_kind_and_says_what_to_do(
     interface: HttpInterface,
 ) -> None:
@@ -72,7 +72,7 @@ STATUSES: dict[int, type[ProviderError]] = {
 BODIES = (b"", b"nonsense", b"<html>bad gateway</html>", b"[" * 5000, b"\xff", b'{"error": {}}')
 
 
-@every_server
+@every_server_of_clouds_too
 async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
     interface: HttpInterface,
 ) -> None:
@@ -83,7 +83,7 @@ async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
         assert error.status == answer.status
 
 
-@every_server
+@every_server_of_clouds_too
 async def test_a_wrong_address_is_reported_as_such(interface: HttpInterface) -> None:
     location = {"location": "https://user:secret-word@example.org/v1?key=abcdefgh"}
     moved = [HttpAnswer(status, location, [b""]) for status in (301, 302, 303, 307, 308)]
@@ -118,7 +118,7 @@ ADVICE = [
 ]
 
 
-@every_server
+@every_server_of_clouds_too
 @pytest.mark.parametrize("kind", ["limited", "overloaded"])
 async def test_the_servers_advice_when_to_come_again_is_kept(
     interface: HttpInterface, kind: str
@@ -130,14 +130,14 @@ async def test_the_servers_advice_when_to_come_again_is_kept(
     assert not hasattr(refused, "retry_after")
 
 
-@every_server
+@every_server_of_clouds_too
 async def test_the_error_of_an_oversized_request_has_its_size(interface: HttpInterface) -> None:
     (error,) = await fail(interface, [HttpAnswer(413, {}, [b'{"error":"Too large"}'])])
     assert f"it has {error.size} bytes" in str(error)
     assert type(error) is RequestTooLarge
 
 
-@every_server
+@every_server_of_clouds_too
 async def test_lone_surrogates_in_an_error_do_no_harm(interface: HttpInterface) -> None:
     for words in ("a\ud800b", "\udfff"):
         (error,) = await fail(interface, [interface.refuse(words)])

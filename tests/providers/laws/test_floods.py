@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.interfaces import (
     ANTHROPIC,
     BEDROCK,
+    MAKERS,
     OLLAMA,
     SERVERS,
     HttpInterface,
@@ -117,7 +118,9 @@ _WIRES = (ANTHROPIC, OLLAMA, BEDROCK)
         pytest.param(
             *(interface, kind),
             id=f"{kind}-{name}",
-            marks=() if interface in _WIRES or kind in ("words", "nonsense") else pytest.mark.slow,
+            marks=()
+            if interface in _WIRES or (kind in ("words", "nonsense") and name not in MAKERS)
+            else pytest.mark.slow,
         )
         for kind in KINDS
         for name, interface in SERVERS.items()

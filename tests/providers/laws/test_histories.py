@@ -172,7 +172,7 @@ def _words(said: Sequence[Canister]) -> Iterator[str]:
 async def test_any_history_is_accepted_and_no_word_of_it_is_lost(
     interface: Interface, tools: str, rounds: Callable[[int, int], int]
 ) -> None:
-    await check_histories(interface, rounds(40, 5_000), tools=tools)
+    await check_histories(interface, rounds(20, 5_000), tools=tools)
 
 
 @pytest.mark.storm
@@ -182,7 +182,7 @@ async def test_a_history_that_grows_is_sent_as_one_that_is_encoded_at_once(
 ) -> None:
     with interface.serve() as backend:
         model = await interface.produce_model(backend)
-        for seed in range(rounds(30, 500)):
+        for seed in range(rounds(15, 500)):
             said = produce_history(seed)
             cache = model.produce_cache()
             for end in sorted(random.Random(seed).sample(range(1, 15), 5)):

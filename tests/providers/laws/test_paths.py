@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.making import make_pdf
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import ANTHROPIC, NOWHERE, every
 from tests.pictures import make_png
@@ -27,7 +28,8 @@ from vibe_llms.providers.interfaces import TurnContext
 
 FOLDER = "canary-of-a-folder"
 PNG = make_png()
-PDF = b"%PDF-1.4\n"
+PDF = make_pdf(["The plan."])
+UNREADABLE = b"%PDF-1.4\n"
 
 
 def attach_everything(folder: Path) -> list[Canister]:
@@ -48,7 +50,7 @@ def attach_everything(folder: Path) -> list[Canister]:
         UserCanister((TextualContent("See"), *map(read_attachment, paths))),
         UserCanister((FileContent(b"a", "text/plain", paths[0]), TextualContent("these"))),
         UserCanister(
-            (FileContent(PDF, "application/pdf", paths[1]), VideoContent(b"x", "video/a"))
+            (FileContent(UNREADABLE, "application/pdf", paths[1]), VideoContent(b"x", "video/a"))
         ),
         UserCanister((FileContent(b"x", "application/zip", paths[1]),)),
         call,
