@@ -26,6 +26,12 @@ def warm(warm_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def cold(warm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is started, in a file whose other tests have it forked."""
+    monkeypatch.setattr(warming, "command", False)
+
+
+@pytest.fixture
 def place() -> Iterator[TestDatabase]:
     with temporary_database() as made:
         yield made

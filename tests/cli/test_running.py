@@ -137,6 +137,7 @@ def test_ctrl_c_before_the_reply_leaves_an_acceptable_conversation(tmp_path: Pat
 
 
 @pytest.mark.storm
+@pytest.mark.usefixtures("cold")
 def test_ctrl_c_while_it_starts_is_quiet(rounds: Callable[[int, int], int]) -> None:
     chance = random.Random(12)
     for _ in range(rounds(5, 60)):
