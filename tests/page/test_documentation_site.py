@@ -101,7 +101,7 @@ QUESTIONS = {
     # https://github.com/ian-kent/gptchat/issues/12
     "context length exceeded": "how-to/keep-a-long-conversation-going/",
     # https://github.com/ChatGPTNextWeb/NextChat/issues/937
-    "how many tokens did this conversation use": "how-to/choose-a-provider/",
+    "tokens of a conversation": "how-to/choose-a-provider/",
     # https://github.com/danny-avila/LibreChat/issues/1660
     "import chatgpt export": "how-to/import-your-history/",
     # https://github.com/pydantic/pydantic-ai/issues/843
