@@ -176,6 +176,7 @@ def test_only_models_reaches_the_network_and_only_this_machine(tmp_path: Path) -
     assert addresses.count("(") == addresses.count("('127.0.0.1'")
 
 
+@pytest.mark.slow
 def test_no_command_imports_a_plugin_that_it_does_not_use(tmp_path: Path, home: Path) -> None:
     marker = tmp_path / "ran"
     (tmp_path / "modules").mkdir()

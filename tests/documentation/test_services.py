@@ -198,6 +198,7 @@ def test_the_container_serves_is_healthy_and_ends(machine: Machine) -> None:
         machine.run(check)
 
 
+@pytest.mark.slow
 def test_the_unit_serves_and_ends_in_time(machine: Machine) -> None:
     unit = read_unit()
     (command,) = unit["ExecStart"]
