@@ -31,7 +31,7 @@ parts = [
   { invocation = "clock/tell", arguments = { zone = "CET" } },
   { invocation = "clock/wind", arguments = { turns = 2 } },
   { invocation = "clock/smash" },
-  { invocation = "clock/whisper", arguments = { secret = "4711" } },
+  { invocation = "clock/whisper", arguments = { secret = "swordfish" } },
   { invocation = "clock/sell", arguments = { price = 3 } },
 ]
 

@@ -168,7 +168,7 @@ async def test_stages_and_denials_are_those_of_the_first_time(home: Path, stream
         for text in await repeat(client, stream=stream):
             for shown in ("clock/tell", "noon in CET", "made of steel", "no user can be asked"):
                 assert shown in text
-            assert "4711" not in text.partition('"state"')[0]
+            assert "swordfish" not in text.partition('"state"')[0]
         await count_one(served)
 
 

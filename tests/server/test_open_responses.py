@@ -22,7 +22,7 @@ SCRIPTS = {
         '[[replies]]\nwhen = "^Go"\nparts = [{ text = "Well." }, { invocation = "clock/tell" }, '
         '{ invocation = "clock/wind", arguments = { turns = 2 } }, '
         '{ invocation = "clock/smash" }, '
-        '{ invocation = "clock/whisper", arguments = { secret = "4711" } }]\n'
+        '{ invocation = "clock/whisper", arguments = { secret = "swordfish" } }]\n'
         '[[replies]]\nwhen = ".*"\nparts = [{ text = "Done." }]\n'
     ),
     "mixed": (
@@ -117,7 +117,7 @@ async def test_stages_are_items_with_progress_and_hide_what_is_hidden(scripted: 
     assert output["clock/tell"]["output"] == "noon in UTC"
     assert output["clock/smash"]["status"] == "failed"
     assert (output["clock/whisper"]["arguments"], output["clock/whisper"]["output"]) == (None, None)
-    assert "4711" not in json.dumps(events)
+    assert "swordfish" not in json.dumps(events)
     progress = [one for one in events if one["type"] == "x:response.tool_call.progress"]
     assert [(one["text"], one["done"]) for one in progress] == [("turn 1", 1.0), ("turn 2", 2.0)]
     assert {one["item_id"] for one in progress} == {output["clock/wind"]["id"]}

@@ -33,7 +33,7 @@ WHISPER = """
 context-tokens = 100_000
 [[replies]]
 when = "^whisper"
-parts = [{ invocation = "clock/whisper", arguments = { secret = "/safe/4711.txt" } }]
+parts = [{ invocation = "clock/whisper", arguments = { secret = "/safe/swordfish.txt" } }]
 """
 MANAGED: Any = [{"type": "compaction", "compact_threshold": 1_200}]
 
@@ -204,7 +204,7 @@ async def test_work_of_an_agent_is_hidden_from_whoever_else_compacts_it(
                 assert "clock/whisper" in lines
             assert "You are the clerk" not in lines
             assert "You are the pilot" not in lines
-            assert "4711" not in lines
+            assert "swordfish" not in lines
 
 
 async def test_work_of_an_agent_stays_hidden_after_its_settings_change(home: Path) -> None:
@@ -228,7 +228,7 @@ async def test_work_of_an_agent_stays_hidden_after_its_settings_change(home: Pat
                     await compact(client, model="clerk", previous_response_id=response.id)
                 )
                 assert "clock/whisper" in lines or "Build a boat" in lines
-                assert "4711" not in lines
+                assert "swordfish" not in lines
                 response = await client.responses.create(
                     model="clerk", input="On!", previous_response_id=response.id
                 )

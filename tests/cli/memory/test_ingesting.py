@@ -120,7 +120,7 @@ def test_keys_are_no_arguments_of_a_process(tmp_path: Path) -> None:
     process = ingestion()["process"]
     for name in ("cmdline", "environ"):
         with suppress(FileNotFoundError):
-            assert b"4711" not in Path(f"/proc/{process}/{name}").read_bytes()
+            assert b"my-key-4711" not in Path(f"/proc/{process}/{name}").read_bytes()
 
 
 @pytest.mark.parametrize("how", ["option", "configuration"])
