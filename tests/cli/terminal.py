@@ -103,7 +103,6 @@ class Terminal:
         def control() -> None:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-        streams: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, **self._pipes}
         self.process: subprocess.Popen[bytes] | WarmProcess
         if self._is_warm:
             self.process = WarmProcess(self._arguments[2:], self._environment, slave)
@@ -113,7 +112,9 @@ class Terminal:
                 env=self._environment,
                 start_new_session=True,
                 preexec_fn=control,  # noqa: PLW1509
-                **streams,
+                stdin=self._pipes.get("stdin", slave),
+                stdout=self._pipes.get("stdout", slave),
+                stderr=self._pipes.get("stderr", slave),
             )
         os.close(slave)
         return self
