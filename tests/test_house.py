@@ -558,7 +558,6 @@ BROAD = {
     "cli.repl.Repl.run": "the terminal, line by line",
     "base.futures.ShieldedFuture.wait": "raised where the result is asked for",
     "base.futures._fulfil": "raised where shielded work is awaited",
-    "invocation.asking.ask": "an approver's own code: raised again with a note that names it",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
     "providers.registry.guard_code": "a plugin's own code: it breaks only itself",

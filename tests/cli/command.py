@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.terminal import COMMAND, LONGEST_SECONDS, is_warm
+from tests.cli.terminal import COMMAND, LONGEST_SECONDS, is_forked
 from tests.fakes.warm import warm_module
 from vibe_llms.cli.main import main
 
@@ -48,7 +48,7 @@ def run(
     **options: Any,
 ) -> Outcome:
     """Run the command in a process of its own, its three streams being pipes."""
-    if is_warm(command, environment):
+    if is_forked(command, environment):
         command = warm_module("vibe_llms")
     done = subprocess.run(
         [*command, *arguments],

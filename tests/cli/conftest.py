@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.terminal import warming
+from tests.cli import terminal
 from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.fakes.postgres import TestDatabase, temporary_database
 
@@ -21,14 +21,14 @@ def claude(fake_anthropic: FakeAnthropic, monkeypatch: pytest.MonkeyPatch) -> Fa
 
 @pytest.fixture
 def warm(warm_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command is forked from a process that has imported it, where its start is no subject."""
-    monkeypatch.setattr(warming, "command", True)
+    """Fork the command from a process that has imported it, in tests of anything but its start."""
+    monkeypatch.setattr(terminal, "forks_command", True)
 
 
 @pytest.fixture
 def cold(warm: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command is started, in a file whose other tests have it forked."""
-    monkeypatch.setattr(warming, "command", False)
+    """Start the command anyway, in a file whose other tests fork it."""
+    monkeypatch.setattr(terminal, "forks_command", False)
 
 
 @pytest.fixture

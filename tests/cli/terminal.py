@@ -47,22 +47,15 @@ _READ_AT_THE_START = {
     name: os.environ.get(name)
     for name in ("PYTHONPATH", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONWARNINGS", "LC_ALL", "LANG")
 }
+#: Set by the fixtures `warm` and `cold`.
+forks_command = False
 
 
-def is_warm(command: Sequence[str], environment: Mapping[str, str] | None) -> bool:
-    """Whether a process may come from the warm one: tests ask for it by the fixture `warm`."""
+def is_forked(command: Sequence[str], environment: Mapping[str, str] | None) -> bool:
+    """Whether a process is forked from the warm one instead of started."""
     given = {**os.environ, **(environment or {})}
     alike = all(given.get(name) == value for name, value in _READ_AT_THE_START.items())
-    return warming.command and command is COMMAND and alike
-
-
-class Warming:
-    """Whether the command is not started but forked."""
-
-    command = False
-
-
-warming = Warming()
+    return forks_command and command is COMMAND and alike
 
 
 class Terminal:
@@ -89,7 +82,7 @@ class Terminal:
                 self._environment.pop(name, None)
         self._size = (lines, columns)
         self._pipes = pipes or {}
-        self._is_warm = is_warm(command, environment) and not pipes
+        self._is_forked = is_forked(command, environment) and not pipes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.output = ""
         self._seen = 0
@@ -104,7 +97,7 @@ class Terminal:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
         self.process: subprocess.Popen[bytes] | WarmProcess
-        if self._is_warm:
+        if self._is_forked:
             self.process = WarmProcess(self._arguments[2:], self._environment, slave)
         else:
             self.process = subprocess.Popen(

@@ -71,7 +71,7 @@ def show(chunks: Iterable[str], lines: int = _TALL, columns: int = 40) -> list[s
 
 
 def check_same(text: str, chunks: Sequence[str]) -> None:
-    # An empty block of code at the beginning is no row, or an empty one.
+    # An empty block of code at the beginning may be drawn as an empty row or not at all.
     shown, whole = (list(dropwhile(lambda row: not row, show(one))) for one in (chunks, [text]))
     assert shown == whole
 

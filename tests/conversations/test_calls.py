@@ -56,16 +56,15 @@ async def test_an_approver_that_raises_ends_the_turn_and_loses_nothing(
     sent: list[str] = []
 
     async def read() -> str:
-        """Read; it is allowed, and does not return by itself."""
+        """Wait until the turn ends."""
         await asyncio.Event().wait()
         return ""
 
     send = Invoker.from_function(lambda: sent.append("mail"), name="send", approval="ask")
     async with open_session(home=home, approver=approver) as session:
         conversation = await session.begin(calls_of("read", "send"), invokers=[read, send])
-        with pytest.raises(DecisionsLost, match="send") as caught:
+        with pytest.raises(DecisionsLost, match="send"):
             await hold(conversation)
-        assert caught.value.__notes__ == ["raised by the approver"]
         assert sent == []
         said, *calls, first, second = conversation.canisters
         assert isinstance(said, UserCanister)
@@ -81,7 +80,7 @@ async def test_an_approver_that_raises_ends_the_turn_and_loses_nothing(
         assert (await conversation.converse("And now?")).text == "Done."
 
 
-async def test_an_elicitor_that_raises_is_named_too(home: Path) -> None:
+async def test_an_elicitor_that_raises_ends_the_turn_and_loses_nothing(home: Path) -> None:
     async def answer(request: ElicitationRequest) -> ElicitationAnswer:
         raise DecisionsLost(request.message)
 
@@ -91,9 +90,8 @@ async def test_an_elicitor_that_raises_is_named_too(home: Path) -> None:
             (ScriptedReply(parts=(Part(invocation="user/ask", arguments={"question": "Why?"}),)),)
         )
         await conversation.switch(scripted_model(asks))
-        with pytest.raises(DecisionsLost, match="Why") as caught:
+        with pytest.raises(DecisionsLost, match="Why"):
             await conversation.converse("Go")
-        assert caught.value.__notes__ == ["raised by the elicitor"]
         assert isinstance(last := conversation.canisters[-1], ResultCanister)
         assert last.text == NOT_BEGUN
 

@@ -107,7 +107,7 @@ def _serve(address: str, ended: int) -> None:
 
 
 def _keep(client: socket.socket) -> None:
-    """Run the server of one request, and kill it if the process that asked for it is gone."""
+    """Run the program of one request, and kill it if the process that asked for it is gone."""
     _, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if user != os.getuid():
         return
@@ -136,7 +136,7 @@ def _keep(client: socket.socket) -> None:
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Run the server's file as the program that it is."""
+    """Run a file or a module as Python runs a program."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -207,13 +207,13 @@ class WarmProcess:
         self.pid = int(self._reported.partition(b"\n")[0])
 
     def poll(self) -> int | None:
-        """The status, if it has ended."""
+        """Return the status if it has ended, else None."""
         if self.returncode is None and select.select([self._keeper], [], [], 0)[0]:
             self._end()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; gives the status."""
+        """Wait for the end and return the status; raise `TimeoutExpired` if it does not come."""
         if self.returncode is None:
             if not select.select([self._keeper], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("vibe-llms", timeout or 0.0)
@@ -234,7 +234,7 @@ class WarmProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 

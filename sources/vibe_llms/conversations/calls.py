@@ -119,7 +119,7 @@ class TurnCalls:
         if self._record is not None:
             answer = await self._record.ask(invocation, request, holds=False)
         elif elicitor is not None and elicitor is not decline:
-            answer = await ask(elicitor, request, role="elicitor")
+            answer = await ask(elicitor, request)
         else:
             return "No user can be asked now."
         self._answers[invocation.identity] = answer_call(invocation, answer)

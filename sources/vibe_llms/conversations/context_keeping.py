@@ -151,7 +151,7 @@ class ContextKeeper:
                 message=f"The conversation has about {used}. Compact it? All messages stay stored.",
                 fields=(ElicitationField(name=_COMPACT, kind="boolean", default=True),),
             )
-            answer = await ask(elicitor, question, role="elicitor")
+            answer = await ask(elicitor, question)
             if answer.action == "accept" and question.check(answer.values).get(_COMPACT):
                 return True
         request.notify(Notice("context", f"the conversation has about {used}; compact it"))

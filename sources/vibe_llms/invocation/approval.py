@@ -199,7 +199,7 @@ class Gatekeeper:
         )
 
         async def decide() -> Decision:
-            decision = await ask(asked, request, role="approver")
+            decision = await ask(asked, request)
             if not isinstance(decision, Decision):
                 raise TypeError(f"an approver must return a Decision, not {decision!r}")
             if decision.allowed and not each_time:

@@ -12,19 +12,12 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-async def ask(handler: Callable[[Q], Awaitable[A] | A], question: Q, *, role: str) -> A:
-    """Call a handler and return its answer; if it is not async, it runs in a thread.
-
-    An exception that it raises gets a note with its `role`, such as "approver".
-    """
+async def ask(handler: Callable[[Q], Awaitable[A] | A], question: Q) -> A:
+    """Call a handler and return its answer; if it is not async, it runs in a thread."""
     given: Any
-    try:
-        if inspect.iscoroutinefunction(handler):
-            given = handler(question)
-        else:
-            given = await run_in_thread(lambda: handler(question))
-        answer: A = await given if inspect.isawaitable(given) else given
-    except Exception as error:
-        error.add_note(f"raised by the {role}")
-        raise
+    if inspect.iscoroutinefunction(handler):
+        given = handler(question)
+    else:
+        given = await run_in_thread(lambda: handler(question))
+    answer: A = await given if inspect.isawaitable(given) else given
     return answer

@@ -93,7 +93,7 @@ class Answerer:
         """Return the user's answer with the values of a form checked, or raise `AnswerInvalid`."""
         elicitor = self._find_elicitor()
         with self._limits.paused():
-            answer = await ask(elicitor, request, role="elicitor")
+            answer = await ask(elicitor, request)
         if answer.action != "accept" or request.url:
             return ElicitationAnswer(answer.action)
         return ElicitationAnswer("accept", request.check(answer.values))
