@@ -16,6 +16,9 @@ from jupyter_client.manager import KernelManager
 from msgspec import Struct
 
 _SECONDS = 30.0
+#: In which a cell ends after an interrupt: less than 5, after which the watch of a provider would
+#: wake an event loop that an interrupt does not.
+_SECONDS_OF_INTERRUPT = 4.0
 SCRIPT = """
 [[replies]]
 when = "slow"
@@ -62,7 +65,9 @@ class Notebook:
         cell = self.client.execute(code)
         text, error, values, interrupted = "", "", list[dict[str, str]](), False
         while True:
-            message = self.client.get_iopub_msg(timeout=_SECONDS)
+            message = self.client.get_iopub_msg(
+                timeout=_SECONDS_OF_INTERRUPT if interrupted else _SECONDS
+            )
             if message["parent_header"].get("msg_id") != cell:
                 continue
             content: dict[str, Any] = message["content"]

@@ -47,7 +47,8 @@ class RunningTurn:
         #: True if the loop over its events was left: the turn is ending, and the next one waits.
         self.left = False
         self.task = asyncio.create_task(self._run_turn(), name=name)
-        if "ipykernel" in sys.modules:
+        # Only a kernel imports it; to look for kernels, as other programs do, imports `ipykernel`.
+        if "ipykernel.kernelapp" in sys.modules:
             _wake_while(self.task)
 
     def interrupt(self, *, quietly: bool = False) -> None:
