@@ -57,10 +57,8 @@ def test_a_prompt_is_filled_in_as_by_llm(
 def test_a_default_holds_unless_a_value_is_given_as_in_llm(
     text: str, default: str, given_: str | None
 ) -> None:
-    text = f"{text}$a"
-    names = [name for name in survey_variables(text) if name != "input"]
-    system = text.replace("$input", "")
-    defaults = dict.fromkeys([one for one in names if one in survey_variables(system)], default)
+    system = f"{text}$a".replace("$input", "")
+    defaults = dict.fromkeys(survey_variables(system), default)
     variables = {} if given_ is None else {"a": given_}
     _, expected = Template(name="t", system=system, defaults=defaults).evaluate("m", {**variables})
     agent = Agent(name="one", supervisor_template=system, defaults=defaults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import zipfile
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
@@ -98,9 +99,10 @@ async def titles(client: httpx2.AsyncClient) -> list[str]:
 
 
 def survey_uploads(served: Served, user: str = "ada") -> list[Path]:
-    """Uploaded files on the disk of the server."""
-    places = find_user_places(served.configuration.places, user)
-    return [*find_imports(places).rglob("upload/*")]
+    """Uploaded files on the disk of the server, which may be deleting them."""
+    top = find_imports(find_user_places(served.configuration.places, user))
+    found = [(Path(folder), files) for folder, _, files in os.walk(top)]
+    return [folder / name for folder, files in found if folder.name == "upload" for name in files]
 
 
 def counts(**found: int) -> dict[str, int]:

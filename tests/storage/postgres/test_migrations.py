@@ -69,8 +69,8 @@ async def test_a_migration_does_not_wait_for_a_long_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     later = Migration(9999, "later", 8, "create index later on vibe.runs (created)")
-    monkeypatch.setattr(migrations, "survey_migrations", lambda: [later])
     with temporary_database() as place:
+        monkeypatch.setattr(migrations, "survey_migrations", lambda: [later])
         with psycopg.connect(place.admin_dsn) as connection:
             connection.execute("lock vibe.runs in row exclusive mode")
             with pytest.raises(StorageUnavailable, match="a long transaction uses a table"):
