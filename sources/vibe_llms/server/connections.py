@@ -40,7 +40,8 @@ class HttpConnection(HttpToolsProtocol):
     limited by the configured size of incomplete events.
     """
 
-    _lost: asyncio.Future[None]
+    #: Done when the connection is lost.
+    lost: asyncio.Future[None]
     _admitted = True
     _timer: asyncio.TimerHandle | None = None
     #: True if request headers are arriving, and the number of their bytes so far.
@@ -54,7 +55,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request, or refuse the connection."""
         super().connection_made(transport)
-        self._lost = self.loop.create_future()
+        self.lost = self.loop.create_future()
         self._admitted = self._limits.admit(len(self.connections))
         if self._admitted:
             self._await_headers(self.timeout_keep_alive)
@@ -67,13 +68,13 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting and tell the application."""
         self._stop_waiting()
-        self._lost.set_result(None)
+        self.lost.set_result(None)
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """Expect the headers of a request."""
         super().on_message_begin()
-        self.scope.setdefault("state", {})[LOST] = self._lost
+        self.scope.setdefault("state", {})[LOST] = self.lost
         self._stop_waiting()
         self._begun = True
 

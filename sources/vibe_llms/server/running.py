@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import cast
 
 import uvicorn
 
@@ -33,15 +34,30 @@ _FIRST_LINE_BYTES = 64 * 1024
 _REQUEST_SHARE = 0.8
 #: Seconds for a cancelled request to respond to its client.
 _ABORT_SECONDS = 0.1
+#: Seconds after which the `date` header is set again.
+_DATE_SECONDS = 1.0
+#: Seconds in which a connection that was accepted before a shutdown is made.
+_ACCEPT_SECONDS = 0.01
+#: Seconds after which a shutdown looks for connections that were made later.
+_LATE_SECONDS = 0.1
 
 
 class Server(uvicorn.Server):
-    """Uvicorn without signal handlers, because the calling program decides when it stops."""
+    """Uvicorn that stops when the calling program decides, at once and without signal handlers.
+
+    Uvicorn looks ten times a second whether it should stop, and waits that long for connections.
+    """
 
     def __init__(self, config: uvicorn.Config, opened: Callable[[], object]) -> None:
         """Create a server; `opened` is called when it listens."""
         super().__init__(config)
         self._opened = opened
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop accepting connections, and return from `serve` when the present ones are done."""
+        self.should_exit = True
+        self._ended.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
@@ -50,6 +66,30 @@ class Server(uvicorn.Server):
             # Asyncio uses the backlog both for waiting connections and for accepts per step.
             one.listen(_BACKLOG)
         self._opened()
+
+    async def main_loop(self) -> None:
+        """Keep the `date` header current until `end` is called."""
+        # A count of 0 sets the header.
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _DATE_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and wait for the responses in progress."""
+        for one in sockets or ():
+            asyncio.get_running_loop().remove_reader(one)
+        # Asyncio never closes a connection that it has accepted and not made when it is closed.
+        await asyncio.sleep(_ACCEPT_SECONDS)
+        for closing in (*self.servers, *(sockets or ())):
+            closing.close()
+        state = self.server_state
+        connections = cast("set[HttpConnection]", state.connections)
+        while waited := [*state.tasks, *(connection.lost for connection in connections)]:
+            for connection in list(connections):
+                connection.shutdown()
+            await asyncio.wait(waited, timeout=_LATE_SECONDS)
+        for server in self.servers:
+            await server.wait_closed()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -145,7 +185,7 @@ class RunningServer:
             seconds = 0.0
         self._core.ending = True
         self._core.spaces.worker.pause()
-        self._server.should_exit = True
+        self._server.end()
         loop.call_later(seconds * _REQUEST_SHARE, self._cut_off)
         loop.call_later(seconds, self._hurry.set)
 
