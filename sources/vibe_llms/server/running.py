@@ -36,9 +36,9 @@ _REQUEST_SHARE = 0.8
 _ABORT_SECONDS = 0.1
 #: Seconds after which the `date` header is set again.
 _DATE_SECONDS = 1.0
-#: Seconds in which a connection that was accepted before a shutdown is made.
+#: Seconds between the last accept and the end of listening.
 _ACCEPT_SECONDS = 0.01
-#: Seconds after which a shutdown looks for connections that were made later.
+#: Seconds after which a shutdown looks for connections that it has not told to close.
 _LATE_SECONDS = 0.1
 
 
@@ -76,9 +76,10 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, and wait for the responses in progress."""
+        # Closed at once, asyncio (3.11) would leave connections open forever that it has accepted
+        # and not yet given a protocol.
         for one in sockets or ():
             asyncio.get_running_loop().remove_reader(one)
-        # Asyncio never closes a connection that it has accepted and not made when it is closed.
         await asyncio.sleep(_ACCEPT_SECONDS)
         for closing in (*self.servers, *(sockets or ())):
             closing.close()
