@@ -82,10 +82,11 @@ None
         assert [piece.data for piece in again.pieces] == [b"a,b\n1,2\n"]
 
 
-async def test_code_that_does_not_end_is_interrupted_and_keeps_its_state() -> None:
+@pytest.mark.parametrize("work", ["time.sleep(100)", "while True: pass"])
+async def test_code_that_does_not_end_is_interrupted_and_keeps_its_state(work: str) -> None:
     async with run(call_seconds=1) as kernel:
         await kernel.execute("x = 1")
-        answer = await kernel.execute("import time\nx = 2\ntime.sleep(100)")
+        answer = await kernel.execute(f"import time\nx = 2\n{work}")
         assert answer.failed
         assert parts(answer)[0] == ("note", "[stopped: it did not finish within 1 s]")
         assert parts(await kernel.execute("x")) == [("value", "2")]

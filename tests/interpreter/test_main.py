@@ -77,7 +77,7 @@ def test_options_become_limits(
     program.main()
     ((limits, given),) = made
     assert (limits.call_seconds, limits.kernels, limits.memory_bytes) == (7, 2, 9)
-    assert limits.cpu_seconds == 30
+    assert limits.most_cpu_seconds == 17
     assert given == {"spaces": spaces, "shared": port is not None}
 
 

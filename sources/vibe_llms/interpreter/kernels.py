@@ -370,8 +370,8 @@ class Kernel:
         limits = self._limits
         if self._cage is not None and self._cage.returncode is not None:
             self._lose("it exited")
-        elif _computed(tree) - self._began > limits.cpu_seconds:
-            self._lose(f"it used more than {limits.cpu_seconds:g} s of CPU time")
+        elif _computed(tree) - self._began > limits.most_cpu_seconds:
+            self._lose(f"it used more than {limits.most_cpu_seconds:g} s of CPU time")
         elif sum(one.tasks for one in tree) > limits.processes + _OWN_TASKS:
             self._lose(f"it had more than {limits.processes} processes")
         elif (
