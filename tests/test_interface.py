@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 INTERFACE = runpy.run_path(str(ROOT / ".auxiliary" / "scripts" / "interface"))
 LITTLE = {
     "__init__.py": """
-from vibe_llms.inner import Bird, Cage, feed
-__all__ = ["Bird", "Cage", "feed"]
+from vibe_llms.inner import Bird, Cage, feed, find
+__all__ = ["Bird", "Cage", "feed", "find"]
 """,
     "inner.py": """
 from typing import TypedDict, Unpack
@@ -35,6 +35,7 @@ class Cage:
     def _lock(self) -> None: ...
 
 def feed(bird: Bird, amount: int = 1) -> None: ...
+def find() -> Bird | None: ...
 def private() -> None: ...
 """,
 }
@@ -63,6 +64,12 @@ def write_package(folder: Path, **changes: tuple[str, str]) -> Path:
         ("def _lock", "def _shut", []),
         ("def private", "def secret", []),
         ("amount: int = 1", "amount: int = 1, fast: bool = False", []),
+        ("amount: int = 1", "amount: str = 1", ["feed(amount)", "`int` -> `str`"]),
+        ("amount: int = 1", "amount: str | int = 1", []),
+        ("seeds: int\n", "seeds: str\n", ["Cage.open(seeds)", "`int` -> `str`"]),
+        ("eggs: int = 0", "eggs: int | None = 0", ["Bird.eggs`", "`int` -> `int | None`"]),
+        ("-> Bird | None", "-> Bird", []),
+        ("-> Bird | None", "-> Bird | list[Bird]", ["find()", "`Bird | list[Bird]`"]),
     ],
 )
 def test_a_change_that_breaks_something_public_is_named(
