@@ -18,7 +18,7 @@ from tests.server.conftest import Served, serving
 from vibe_llms.cli.commands import command
 
 STALL = "{ stall = true }"
-LONG = "a long story about herons. " * 100
+LONG = "a long letter about herons. " * 100
 
 
 async def converse(client: httpx2.AsyncClient, *texts: str) -> list[str]:

@@ -471,7 +471,7 @@ async def test_a_compaction_before_a_run_is_a_turn_of_its_user(
         serving(
             home,
             providers={"scripted": {"scripts": {"slow": str(home / "slow.toml")}}},
-            server={"user-turns": 1, "turn-seconds": 6.0},
+            server={"user-turns": 1, "turn-seconds": 2.0},
         ) as served,
         served.http() as http,
     ):
