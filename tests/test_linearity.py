@@ -31,7 +31,7 @@ _METHODS = frozenset(
 )
 _ANCHORED_PHRASES = ("COMMAND", "QUESTION", "REQUEST")
 _SIZE, _NIGHTLY_SIZE = 3_000, 12_000
-_TEXTS, _NIGHTLY_TEXTS = 60, 4_000
+_TEXTS, _NIGHTLY_TEXTS = 120, 4_000
 
 
 class Site(Struct, frozen=True):

@@ -76,10 +76,11 @@ _STAGED = [
 @contextmanager
 def open_shell(name: str, folder: Path) -> Iterator[Shell]:
     """A shell in a copy of the examples, as a reader has them who saved each from its page."""
-    shutil.copytree(EXAMPLES, folder / "work")
+    work = folder / "you" / "work"
+    shutil.copytree(EXAMPLES, work)
     with produce_server(name) as server:
         environment = produce_environment(server, folder / "you")
-        yield Shell(environment, folder / "work", folder / "state")
+        yield Shell(environment, work, folder / "state")
         assert list(server.refusals) == []
 
 
