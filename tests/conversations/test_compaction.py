@@ -470,7 +470,7 @@ async def test_in_the_mode_ask_the_user_decides(tmp_path: Path, agrees: bool) ->
         home=tmp_path, elicitor=answer, configuration={"context": {"mode": "ask"}}
     ) as session:
         conversation = await session.begin(produce_model(Script()))
-        await fill(conversation, 7)
+        await fill(conversation, 8)
         assert asked
         assert "of the 4,000 tokens" in asked[0]
         assert bool(digests_of(conversation)) == agrees
@@ -545,7 +545,7 @@ async def test_instructions_and_decisions_are_carried_over_until_they_are_withdr
 
 
 async def test_the_names_of_files_come_from_the_calls(session: Session) -> None:
-    script = Script(talk="Done. " * 60)
+    script = Script(talk="Done. " * 100)
     model = produce_model(script)
 
     def write_file(path: str, text: str) -> str:

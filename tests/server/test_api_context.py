@@ -27,10 +27,10 @@ def write_script(window: int = 100_000, summary: str = f'text = "{SUMMARY}"') ->
 
 SCRIPTS = {
     "sailor": write_script(),
-    "small": write_script(2_000),
+    "small": write_script(1_400),
     "slow": write_script(summary="stall = true"),
     "broken": write_script(summary='error = "overloaded"'),
-    "failing": write_script(2_000).replace('when = "."', 'when = "^Message"')
+    "failing": write_script(1_400).replace('when = "."', 'when = "^Message"')
     + '[[replies]]\nwhen = "^xx"\nparts = [{ error = "overloaded" }]\n',
     "waiting": '[[replies]]\nwhen = "."\nparts = [{ stall = true }]\n',
 }

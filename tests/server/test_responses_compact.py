@@ -45,7 +45,7 @@ async def served(home: Path) -> AsyncIterator[Served]:
     scripts = {}
     for name, script in (
         ("sailor", write_script()),
-        ("small", write_script(2_000)),
+        ("small", write_script(1_400)),
         ("broken", write_script(summary='error = "overloaded"')),
         ("clerk", WHISPER + write_script().partition("\n")[2]),
     ):
@@ -427,7 +427,7 @@ async def test_a_compaction_counts_against_the_budget_of_its_user(home: Path) ->
         serving(
             home,
             providers={"scripted": {"scripts": scripts}},
-            budgets={"tokens": 16_000, "period": "day"},
+            budgets={"tokens": 14_000, "period": "day"},
         ) as served,
         served.openai() as client,
         served.http() as http,

@@ -265,6 +265,18 @@ async def test_tokens_are_estimated() -> None:
     assert 1000 < long.tokens < 3000
 
 
+async def test_tokens_do_not_depend_on_the_folder_of_the_script(tmp_path: Path) -> None:
+    counts = set()
+    for folder in (tmp_path, tmp_path / ("long" * 40)):
+        folder.mkdir(exist_ok=True)
+        (folder / "one.toml").write_text('[[replies]]\nwhen = "."\nparts = [{ text = "Hi" }]\n')
+        async with open_session() as session:
+            model = await session.access_model(f"scripted/{folder / 'one.toml'}")
+            replies = await model.converse(HELLO)
+            counts.add((await model.count_tokens([*HELLO, *replies])).tokens)
+    assert len(counts) == 1
+
+
 async def test_a_function_is_given_the_conversation_and_the_tools() -> None:
     def improvise(canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
         return ScriptedReply.from_chunks(f"{len(canisters)} {[tool.name for tool in invokers]}")

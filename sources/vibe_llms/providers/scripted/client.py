@@ -22,7 +22,6 @@ from vibe_llms.messages.canisters import (
     ReplyCanister,
     Usage,
 )
-from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import MediaContent
 from vibe_llms.messages.controls import ControlRange, Controls
 from vibe_llms.messages.events import EventHandler
@@ -50,7 +49,7 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
-from vibe_llms.providers.pieces import encode_json, load_texts, with_texts
+from vibe_llms.providers.pieces import encode_json, load_texts
 from vibe_llms.providers.row_models import RowModel
 from vibe_llms.providers.scripted.demo import improvise, last_words
 from vibe_llms.providers.scripted.messages import nativize
@@ -281,8 +280,9 @@ class ScriptedModel(RowModel[ScriptedClient]):
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """Estimate one token per four bytes, including texts in the archive."""
-        size = sum(len(encode_canister(one)) for one in await with_texts(canisters, load))
+        """Estimate one token per four bytes of a request, including texts in the archive."""
+        texts = await load_texts(canisters, load)
+        size = sum(len(encode_json(nativize(one, texts))) for one in canisters)
         return TokenCount(size // _BYTES_PER_TOKEN, estimated=True)
 
     async def preview(
