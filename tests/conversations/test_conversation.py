@@ -412,7 +412,8 @@ async def check_cancel(session: Session, chance: random.Random) -> None:
         if conversation.canisters:
             check_events(events)
     assert not conversation.busy
-    assert asyncio.all_tasks() == before
+    # Clients of other packages close themselves in tasks when they are collected as garbage.
+    assert asyncio.all_tasks() <= before
     answered = [one.invocation for one in conversation.canisters if isinstance(one, ResultCanister)]
     assert len(answered) == len(set(answered))
     turn = await conversation.converse("again")
