@@ -5,7 +5,7 @@ from typing import Any
 from anthropic import Anthropic
 from openai import OpenAI
 
-SERVE = ("vibe-llms", "serve", "--port", "8646", "--quiet")
+SERVE = ("vibe-llms", "serve", "--port", "8666", "--quiet")
 MODEL = "scripted/sailor"
 QUESTION = "How do I sail around the island?"
 

@@ -4,7 +4,7 @@ import subprocess
 
 from openai import OpenAI
 
-SERVE = ("vibe-llms", "serve", "--port", "8642", "--quiet")
+SERVE = ("vibe-llms", "serve", "--port", "8661", "--quiet")
 LIST = ("vibe-llms", "list", "--json")
 
 with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as server:

@@ -42,5 +42,5 @@ def answer(customer: str, question: str) -> str:
 
 if len(sys.argv) != 3:
     sys.exit("usage: python support_desk.py CUSTOMER QUESTION")
-os.environ.setdefault("OPENAI_BASE_URL", "http://127.0.0.1:8642/v1")
+os.environ.setdefault("OPENAI_BASE_URL", "http://127.0.0.1:8664/v1")
 print(answer(sys.argv[1], sys.argv[2]))

@@ -100,6 +100,17 @@ def test_what_a_page_shows_of_a_console_happens(name: str, tmp_path: Path) -> No
     play_page(name, tmp_path)
 
 
+def test_no_two_pages_serve_on_the_same_port() -> None:
+    users: dict[str, set[str]] = {}
+    for name, page in PAGES.items():
+        for block in page.blocks:
+            if block.language in ("console", "python"):
+                for port in re.findall(r"(?:127\.0\.0\.1:|port[ =]+)(\d{4})\b", block.text):
+                    users.setdefault(port, set()).add(name)
+    assert "8643" in users
+    assert [names for names in users.values() if len(names) > 1] == []
+
+
 def test_the_readme_opens_with_its_two_commands() -> None:
     blocks = PAGES["README.md"].blocks
     assert [block.text for block in blocks[:2]] == [
